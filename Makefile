@@ -1,0 +1,40 @@
+# make demo    set up, then train FAUST, backprop and Forward-Forward on embedded data and compare them
+# make test    set up, then all tests
+# make check   set up, then lint, format and types
+
+VENV ?= .venv
+PYTHON ?= python3
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+FAUSTNET = $(BIN)/faustnet
+DEMO = runs/demo
+
+.PHONY: demo test check clean
+
+demo: $(VENV)/.installed
+	@rm -rf $(DEMO)
+	@for method in backprop forward-forward faust-representative; do \
+	    $(FAUSTNET) train --recipe digits --method $$method --device cpu --out $(DEMO)/$$method && echo || exit; \
+	done
+	@$(FAUSTNET) evaluate $(DEMO)/backprop $(DEMO)/forward-forward $(DEMO)/faust-representative --device cpu
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	@touch $@
+
+# One more stamp for each set of tools, so that nothing is installed before it is needed.
+$(VENV)/.installed-%: $(VENV)/.installed
+	$(PIP) --editable '.[$*]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache

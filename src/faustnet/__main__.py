@@ -1,0 +1,3 @@
+from faustnet.cli import main
+
+main()

@@ -1,0 +1,40 @@
+"""The two functions that a script needs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from faustnet.devices import choose_device
+from faustnet.model import Model
+from faustnet.progress import Lines
+from faustnet.recipes import recipe_from
+from faustnet.runs import Run
+from faustnet.runs import train as train_recipe
+
+
+def train(
+    recipe: Mapping[str, Any],
+    out: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    device: str = "auto",
+    resume: bool = False,
+) -> Run:
+    """Train what `recipe` describes, in tables as a recipe file has them, into the folder `out`.
+
+    >>> run = train({"dataset": "mnist", "network": {"widths": [500, 500, 500]}, "training": {"epochs": 5}}, "runs/mnist")
+    >>> run.metrics["test_accuracy"]
+    """
+    return train_recipe(
+        recipe_from(recipe),
+        Path(out),
+        device=choose_device(device),
+        progress=Lines(),
+        data_dir=Path(data_dir) if data_dir else None,
+        resume=resume,
+    )
+
+
+def load(run: str | Path, *, device: str = "auto") -> Model:
+    """The model of a finished run, ready to predict: `load("runs/mnist").predict(pixels)`."""
+    return Run.open(Path(run)).model(choose_device(device))

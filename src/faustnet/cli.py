@@ -1,0 +1,272 @@
+"""The command line: reads what was asked for, calls the library, prints what came of it."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from faustnet.data import DATASETS, data_folder, load_data, read_image
+from faustnet.devices import choose_device
+from faustnet.errors import FaustnetError
+from faustnet.methods import METHODS, LocalMethod
+from faustnet.progress import Lines
+from faustnet.recipes import read_recipe, recipe_from, set_key
+from faustnet.runs import Run
+from faustnet.runs import train as train_recipe
+from faustnet.version import VERSION
+
+app = typer.Typer(
+    help="Train neural networks layer by layer, without backpropagation between layers.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="rich",
+)
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Where data sets lie or are put. [default: $FAUSTNET_DATA, or a cache folder]")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Layers = Annotated[str | None, typer.Option(help="Answer from these layers alone, e.g. 1,3. [default: all]")]
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
+
+
+@app.command()
+def train(
+    dataset: Annotated[
+        str | None,
+        typer.Option(help=f"{', '.join(DATASETS)}, or your own: a folder of class folders, or an .npz file."),
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="See 'faustnet methods'.")] = None,
+    widths: Annotated[str | None, typer.Option(help="Units of each layer, e.g. 500,500,500.")] = None,
+    embedding: Annotated[int | None, typer.Option(help="Size of each layer's embedding; 0 for no projection.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Times that every layer sees the training images.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images in a batch.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the optimiser, at its highest.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="sequential: all layers on each batch; greedy: one layer after the other.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="A TOML file, or the name of a recipe that comes along; options given beside it win."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any other key of a recipe, e.g. options.scale=0.1; may be repeated."
+        ),
+    ] = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder. [default: a new one in runs/]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a network and write a run folder: recipe, history, metrics, model."""
+    table: dict[str, Any] = read_recipe(recipe) if recipe else {}
+    given = {
+        "dataset": dataset,
+        "method": method,
+        "network.widths": _numbers(widths, "--widths") if widths is not None else None,
+        "network.embedding": embedding,
+        "training.epochs": epochs,
+        "training.batch_size": batch_size,
+        "training.schedule": schedule,
+        "optimiser.learning_rate": learning_rate,
+        "seed": seed,
+    }
+    for key, value in given.items():
+        if value is not None:
+            set_key(table, f"{key}={json.dumps(value)}")
+    for assignment in set_ or []:
+        set_key(table, assignment)
+    if resume and out is None:
+        raise FaustnetError("Which run is to be continued? Name its folder with --out.")
+    whole = recipe_from(table, Run.open(out).recipe if resume and out else None)
+    folder = out or _free_folder(f"{Path(whole.dataset).stem}-{whole.method}")
+    run = train_recipe(whole, folder, device=choose_device(device), progress=Lines(), data_dir=data_dir, resume=resume)
+    if not run.finished:
+        typer.echo(f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}", err=True)
+        raise typer.Exit(130)
+    if as_json:
+        _print_json({"run": str(folder), **run.metrics})
+        return
+    metrics = run.metrics
+    typer.echo(
+        f"test accuracy {metrics['test_accuracy']:.2%} after {metrics['train_seconds']:.1f} s of training, in {folder}"
+    )
+
+
+@app.command()
+def evaluate(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; several are compared.")],
+    dataset: Annotated[str | None, typer.Option(help="Other data than the run's own.")] = None,
+    layers: Layers = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure models on the test images: each layer alone, the first ones together, the set you choose."""
+    where = choose_device(device)
+    results = []
+    for folder in runs:
+        model = Run.open(folder).model(where)
+        data = load_data(dataset or model.recipe.dataset, data_dir, model.recipe.data.image_size).to(where)
+        if data.class_names != model.class_names:
+            raise FaustnetError(f"{folder} knows other classes than {data.name} has: {', '.join(model.class_names)}.")
+        result = model.measure(data.test, _chosen(layers))
+        results.append({"run": str(folder), "method": model.recipe.method, "dataset": data.name, **result})
+    if as_json:
+        _print_json(results)
+    elif len(results) == 1:
+        _print_evaluation(results[0])
+    else:
+        _print_comparison(results)
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    images: Annotated[list[Path], typer.Argument(help="Image files, of any size.")],
+    layers: Layers = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Name the class of image files, with its score and what each layer would have said alone."""
+    model = Run.open(run).model(choose_device(device))
+    pixels = torch.stack([read_image(path, model.shape) for path in images])
+    predictions = model.predict(pixels, _chosen(layers))
+    if as_json:
+        _print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, predictions, strict=True)])
+        return
+    table = _table("file", "class", "score", *model.method.voters, numbers={"score"})
+    for path, prediction in zip(images, predictions, strict=True):
+        table.add_row(str(path), prediction.class_name, f"{prediction.score:.3f}", *prediction.votes)
+    Console().print(table)
+
+
+@app.command()
+def methods(as_json: AsJson = False) -> None:
+    """List the methods and their options."""
+    if as_json:
+        _print_json(
+            [
+                {"name": m.name, "summary": m.summary, "local": issubclass(m, LocalMethod), "options": m.options()}
+                for m in METHODS.values()
+            ]
+        )
+        return
+    table = _table("method", "what it does", "options, set with --set options.NAME=VALUE")
+    for method in METHODS.values():
+        options = "\n".join(f"{name} = {json.dumps(default)}" for name, default in method.options().items())
+        table.add_row(method.name, method.summary, options)
+    Console().print(table)
+
+
+@app.command()
+def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List the data sets that are known by name."""
+    folder = data_folder(data_dir)
+    if as_json:
+        _print_json([{"name": name, "about": about} for name, (_, about) in DATASETS.items()])
+        return
+    table = _table("data set", "about")
+    for name, (_, about) in DATASETS.items():
+        table.add_row(name, about)
+    table.add_row("FOLDER", "your own images: FOLDER/CLASS/*.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…")
+    table.add_row("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test")
+    Console().print(table)
+    typer.echo(f"Downloads are kept in {folder}.")
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        typer.echo(f"faustnet {VERSION}")
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    try:
+        app(arguments)
+    except FaustnetError as error:
+        typer.echo(f"faustnet: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("faustnet: interrupted", err=True)
+        sys.exit(130)
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise FaustnetError(f"{option} takes whole numbers with commas between them, not {text!r}.") from None
+
+
+def _chosen(layers: str | None) -> list[int] | None:
+    return None if layers is None else [number - 1 for number in _numbers(layers, "--layers")]
+
+
+def _free_folder(name: str) -> Path:
+    """runs/NAME, or the first of runs/NAME-2, … that is not taken."""
+    number = 1
+    while (folder := Path("runs") / (name if number == 1 else f"{name}-{number}")).exists():
+        number += 1
+    return folder
+
+
+def _table(*columns: str, numbers: set[str] | None = None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in (numbers or ()) else "left")
+    return table
+
+
+def _print_json(content: Any) -> None:
+    typer.echo(json.dumps(content, indent=2))
+
+
+def _print_evaluation(result: dict[str, Any]) -> None:
+    console = Console()
+    numbers = {"alone", "with all before"}
+    table = _table("", "alone", "with all before", numbers=numbers)
+    for voter, alone, together in zip(
+        result["voters"], result["layer_accuracy"], result["first_layers_accuracy"], strict=True
+    ):
+        table.add_row(voter, f"{alone:.2%}", f"{together:.2%}")
+    what = f"{result['method']} on {result['dataset']}: test accuracy [bold]{result['accuracy']:.2%}[/bold]"
+    console.print(what, highlight=False)
+    console.print(table)
+    console.print(
+        f"{result['forward_passes']} forward pass{'es' if result['forward_passes'] > 1 else ''} and "
+        f"{result['seconds_per_image'] * 1e6:.1f} µs for an image",
+        highlight=False,
+    )
+    console.print("Confusion, true class by row:")
+    names = result["class_names"]
+    table = _table("", *names, numbers=set(names))
+    for name, row in zip(names, result["confusion"], strict=True):
+        table.add_row(name, *(str(count) if count else "·" for count in row))
+    console.print(table)
+
+
+def _print_comparison(results: list[dict[str, Any]]) -> None:
+    numbers = {"accuracy", "each layer alone", "passes", "µs per image"}
+    table = _table("run", "method", "data set", "accuracy", "each layer alone", "passes", "µs per image", numbers=numbers)
+    for result in results:
+        alone = " ".join(f"{value * 100:.1f}" for value in result["layer_accuracy"])
+        table.add_row(
+            result["run"], result["method"], result["dataset"], f"{result['accuracy']:.2%}", alone,
+            str(result["forward_passes"]), f"{result['seconds_per_image'] * 1e6:.1f}",
+        )  # fmt: skip
+    Console().print(table)

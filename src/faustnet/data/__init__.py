@@ -1,0 +1,44 @@
+"""Data sets as tensors: the well-known ones by name, the user's own by path."""
+
+import os
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+
+from faustnet.data import official
+from faustnet.data.images import Augmentation, DataSet, Images, ImageSource, Scaling
+from faustnet.data.own import load_folder, load_npz, read_image
+from faustnet.errors import FaustnetError
+
+__all__ = [
+    "DATASETS", "Augmentation", "DataSet", "ImageSource", "Images", "Scaling", "data_folder", "load_data", "read_image"
+]  # fmt: skip
+
+DATASETS: dict[str, tuple[Callable[[Path], DataSet], str]] = {
+    "digits": (official.digits, "1,797 grey digits of 8×8, comes with scikit-learn, no download"),
+    "mnist": (official.mnist, "70,000 grey digits of 28×28, downloads 11 MB"),
+    "fashion-mnist": (official.fashion_mnist, "70,000 grey pictures of clothes of 28×28, downloads 30 MB"),
+    "cifar10": (official.cifar10, "60,000 colour photographs of 32×32, downloads 170 MB"),
+}
+
+
+def data_folder(chosen: Path | None = None) -> Path:
+    """Where data sets are kept: as chosen, or FAUSTNET_DATA, or a folder in the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return chosen or Path(os.environ.get("FAUSTNET_DATA") or cache / "faustnet")
+
+
+def load_data(name: str, data_dir: Path | None = None, image_size: int = 0) -> DataSet:
+    """A data set by its name, or the user's own by the path of a folder or an .npz file."""
+    if name in DATASETS:
+        return DATASETS[name][0](data_folder(data_dir))
+    path = Path(name)
+    if path.is_dir():
+        return load_folder(path, image_size)
+    if path.is_file() and path.suffix == ".npz":
+        return load_npz(path)
+    if path.exists():
+        raise FaustnetError(f"{path} is neither a folder of class folders nor an .npz file.")
+    near = get_close_matches(name, DATASETS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"give {', '.join(DATASETS)}, a folder or an .npz file."
+    raise FaustnetError(f"There is no data set and no file {name!r}: {hint}")

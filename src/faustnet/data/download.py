@@ -1,0 +1,94 @@
+"""Fetching official files: checked before they appear under their name."""
+
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from faustnet.errors import FaustnetError
+
+CHUNK = 1 << 16
+TIMEOUT = 30  # seconds without a byte
+
+
+def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
+    """Download one file from the first address that gives it whole, and put it at `path` once its sum is right."""
+    reasons = []
+    partial = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        os.close(descriptor)
+        for url in urls:
+            try:
+                found = _copy(url, Path(partial))
+            except (urllib.error.URLError, OSError) as error:
+                reasons.append(str(getattr(error, "reason", error)))
+                continue
+            if found == md5:
+                os.chmod(partial, 0o644)
+                os.replace(partial, path)
+                return
+            reasons.append(f"what {url} sent is damaged or incomplete")
+    except OSError as error:
+        raise FaustnetError(f"{path} could not be written ({error.strerror}): choose another --data-dir.") from None
+    finally:
+        if partial:
+            with suppress(FileNotFoundError):
+                os.unlink(partial)
+    raise FaustnetError(
+        f"{path.name} could not be downloaded ({'; '.join(dict.fromkeys(reasons))}): "
+        f"fetch it by other means from {urls[0]} and put it at {path}."
+    )
+
+
+def _copy(url: str, path: Path) -> str:
+    """Write what is at `url` to `path` and return its md5."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    console = Console(stderr=True)
+    name = url.rsplit("/", 1)[-1]
+    if not console.is_terminal:
+        console.print(f"Downloading {name}", highlight=False)
+    digest = hashlib.md5(usedforsecurity=False)
+    with (
+        urllib.request.urlopen(url, timeout=TIMEOUT) as answer,
+        path.open("wb") as file,
+        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
+    ):
+        size = answer.headers.get("Content-Length")
+        task = progress.add_task(name, total=int(size) if size else None)
+        while chunk := answer.read(CHUNK):
+            file.write(chunk)
+            digest.update(chunk)
+            progress.advance(task, len(chunk))
+    return digest.hexdigest()
+
+
+def unpack_folder(archive: Path, folder: Path, names: Sequence[str]) -> None:
+    """Take just these files of `folder`'s out of a tar archive; the folder appears when all of them are there."""
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as partial:
+        try:
+            with tarfile.open(archive) as tar:
+                for name in names:
+                    member = tar.getmember(f"{folder.name}/{name}")
+                    source = tar.extractfile(member)
+                    if source is None:
+                        raise tarfile.TarError(f"{name} in it is no ordinary file")
+                    with (Path(partial) / name).open("wb") as file:
+                        shutil.copyfileobj(source, file)
+        except (tarfile.TarError, OSError, EOFError, KeyError) as error:
+            raise FaustnetError(f"{archive} could not be unpacked ({error}): delete it and run again.") from None
+        folder.mkdir(exist_ok=True)
+        for name in names:
+            os.replace(Path(partial) / name, folder / name)

@@ -1,0 +1,145 @@
+"""Data sets as tensors on the device: bytes until the moment they are used."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from sklearn.model_selection import train_test_split
+from torch import Tensor
+
+from faustnet.errors import FaustnetError
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images and their labels. A table of numbers is a set of one-pixel images with a channel for each column."""
+
+    pixels: Tensor  # (n, channels, height, width), bytes or float32
+    labels: Tensor  # (n,), int64
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width)"""
+        channels, height, width = self.pixels.shape[1:]
+        return channels, height, width
+
+    def to(self, device: torch.device) -> "Images":
+        return Images(self.pixels.to(device), self.labels.to(device))
+
+    def take(self, index: Tensor) -> "Images":
+        index = index.to(self.labels.device)
+        return Images(self.pixels[index], self.labels[index])
+
+    def split(self, held_out: float, seed: int) -> tuple["Images", "Images"]:
+        """Two parts with the same share of every class; the second is a fraction, or from 1 on a number, of images."""
+        size = int(held_out) if held_out >= 1 else held_out
+        labels = self.labels.cpu().numpy()
+        try:
+            kept, held = train_test_split(range(len(self)), test_size=size, stratify=labels, random_state=seed)
+        except ValueError as error:
+            raise FaustnetError(
+                f"{len(self)} images cannot be split with {size} of them held out ({error}): "
+                "give every class at least two images, or hold out another share."
+            ) from None
+        return self.take(torch.tensor(sorted(kept))), self.take(torch.tensor(sorted(held)))
+
+
+@dataclass(frozen=True)
+class DataSet:
+    name: str
+    class_names: tuple[str, ...]
+    train: Images
+    test: Images
+
+    def to(self, device: torch.device) -> "DataSet":
+        return replace(self, train=self.train.to(device), test=self.test.to(device))
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Bytes to numbers with mean 0 and variance 1 in each channel."""
+
+    mean: Tensor  # (channels, 1, 1)
+    deviation: Tensor  # (channels, 1, 1)
+
+    @classmethod
+    def of(cls, images: Images) -> "Scaling":
+        """Measured on these images, in double precision."""
+        total = images.pixels.new_zeros(images.shape[0], dtype=torch.float64)
+        squares = total.clone()
+        for chunk in images.pixels.split(1024):  # a whole set in float64 would be eight times its bytes
+            exact = chunk.double()
+            total += exact.sum(dim=(0, 2, 3))
+            squares += exact.square().sum(dim=(0, 2, 3))
+        count = images.pixels.numel() / images.shape[0]
+        mean = total / count
+        deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
+        deviation[deviation < 1e-6] = 1.0  # a channel that never changes stays at zero
+        return cls(mean.float().view(-1, 1, 1), deviation.float().view(-1, 1, 1))
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return (pixels.to(self.mean.dtype) - self.mean) / self.deviation
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random mirror images, and random shifts by up to `crop` pixels with what is uncovered filled by reflection."""
+
+    flip: bool = False
+    crop: int = 0
+
+    def __bool__(self) -> bool:
+        return self.flip or self.crop > 0
+
+    def check(self, shape: tuple[int, int, int]) -> None:
+        smallest = min(shape[1:])
+        if self.crop >= smallest:
+            raise FaustnetError(
+                f"A crop of {self.crop} does not fit images of {shape[1]}×{shape[2]}: stay below {smallest}."
+            )
+
+    def pick(self, pixels: Tensor, index: Tensor) -> Tensor:
+        """The images at `index`, distorted: one gather does the choosing, the shift and the flip. → (b, c, h, w)"""
+        height, width = pixels.shape[2:]
+        rows = self._positions(len(index), height, index.device, flip=False)
+        columns = self._positions(len(index), width, index.device, flip=self.flip)
+        channels = torch.arange(pixels.shape[1], device=index.device)
+        return pixels[
+            index[:, None, None, None], channels[None, :, None, None], rows[:, None, :, None], columns[:, None, None, :]
+        ]
+
+    def _positions(self, count: int, length: int, device: torch.device, *, flip: bool) -> Tensor:
+        """For each image where every pixel along one axis comes from, (count, length)."""
+        positions = torch.arange(length, device=device).expand(count, length)
+        if flip:
+            mirrored = torch.rand(count, 1, device=device) < 0.5
+            positions = torch.where(mirrored, length - 1 - positions, positions)
+        if self.crop:
+            shifted = positions + torch.randint(-self.crop, self.crop + 1, (count, 1), device=device)
+            positions = length - 1 - (length - 1 - shifted.abs()).abs()  # reflected at both ends
+        return positions
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """Scaled, augmented images for positions in a set: what methods are fed from."""
+
+    images: Images
+    scaling: Scaling
+    class_names: Sequence[str]
+    augmentation: Augmentation = Augmentation()
+
+    @property
+    def labels(self) -> Tensor:
+        return self.images.labels
+
+    def plain(self, index: Tensor) -> Tensor:
+        return self.scaling(self.images.pixels[index])
+
+    def augmented(self, index: Tensor) -> Tensor:
+        if not self.augmentation:
+            return self.plain(index)
+        return self.scaling(self.augmentation.pick(self.images.pixels, index))

@@ -1,0 +1,115 @@
+"""The data sets that everybody knows: where their files lie, where they come from, and what they must hold."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+
+from faustnet.data.cifar import read_batch
+from faustnet.data.download import fetch, unpack_folder
+from faustnet.data.idx import read_idx
+from faustnet.data.images import DataSet, Images
+from faustnet.errors import FaustnetError
+
+DIGIT_NAMES = tuple("0123456789")
+FASHION_NAMES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"
+)  # fmt: skip
+CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def digits(data_dir: Path) -> DataSet:
+    """scikit-learn's 1,797 digits of 8×8, a fifth of them held out; they need no file."""
+    bunch = load_digits()
+    pixels = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
+    everything = Images(pixels, torch.from_numpy(bunch.target).long())
+    return DataSet("digits", DIGIT_NAMES, *everything.split(0.2, seed=0))
+
+
+@dataclass(frozen=True)
+class IdxSet:
+    """Four IDX files of 28×28 images, as torchvision keeps them: DATA/FOLDER/raw/, gzipped or not."""
+
+    name: str
+    folder: str
+    class_names: tuple[str, ...]
+    mirrors: tuple[str, ...]
+    md5: dict[str, str]
+
+    def __call__(self, data_dir: Path) -> DataSet:
+        raw = data_dir / self.folder / "raw"
+        parts = []
+        for prefix, count in (("train", 60_000), ("t10k", 10_000)):
+            images = read_idx(self._file(raw, f"{prefix}-images-idx3-ubyte"), (count, 28, 28))
+            path = self._file(raw, f"{prefix}-labels-idx1-ubyte")
+            labels = read_idx(path, (count,))
+            if labels.max() > 9:
+                raise FaustnetError(f"{path} has a label {labels.max()}, but 9 is the last: delete it.")
+            parts.append(Images(torch.tensor(images).unsqueeze(1), torch.tensor(labels).long()))
+        return DataSet(self.name, self.class_names, *parts)
+
+    def _file(self, raw: Path, name: str) -> Path:
+        for path in (raw / name, raw / f"{name}.gz"):
+            if path.exists():
+                return path
+        fetch([mirror + path.name for mirror in self.mirrors], self.md5[path.name], path)
+        return path
+
+
+mnist = IdxSet(
+    "mnist",
+    "MNIST",
+    DIGIT_NAMES,
+    ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
+    {
+        "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+        "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+        "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+    },
+)
+
+fashion_mnist = IdxSet(
+    "fashion-mnist",
+    "FashionMNIST",
+    FASHION_NAMES,
+    ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
+    {
+        "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+        "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+        "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+    },
+)
+
+
+@dataclass(frozen=True)
+class Cifar10:
+    """Six batches of 10,000 images of 32×32×3, in DATA/cifar-10-batches-py/."""
+
+    url: str = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+    md5: str = "c58f30108f718f92721af3b95e74349a"
+
+    def __call__(self, data_dir: Path) -> DataSet:
+        folder = data_dir / "cifar-10-batches-py"
+        names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
+        if not all((folder / name).exists() for name in names):
+            archive = data_dir / "cifar-10-python.tar.gz"
+            if not archive.exists():
+                fetch([self.url], self.md5, archive)
+            unpack_folder(archive, folder, [*names, "batches.meta"])
+        pixels, labels = zip(*(read_batch(folder / name) for name in names), strict=True)
+        return DataSet(
+            "cifar10", CIFAR10_NAMES, _cifar_images(pixels[:5], labels[:5]), _cifar_images(pixels[5:], labels[5:])
+        )
+
+
+def _cifar_images(pixels: tuple[np.ndarray, ...], labels: tuple[np.ndarray, ...]) -> Images:
+    return Images(
+        torch.from_numpy(np.concatenate(pixels)).view(-1, 3, 32, 32), torch.from_numpy(np.concatenate(labels)).long()
+    )
+
+
+cifar10 = Cifar10()

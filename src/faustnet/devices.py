@@ -1,0 +1,19 @@
+"""Which device to work on."""
+
+import torch
+
+from faustnet.errors import FaustnetError
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+def choose_device(name: str) -> torch.device:
+    """The device by name; `auto` takes a GPU where there is one."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))
+    if name not in available:
+        raise FaustnetError(f"There is no device {name!r}: choose one of {', '.join(DEVICES)}.")
+    if not available[name]:
+        raise FaustnetError(f"This machine has no {name} device that PyTorch can use: leave --device at auto.")
+    return torch.device(name)

@@ -1,0 +1,39 @@
+"""The methods, by name. A new one is a file in this folder and a line in METHODS."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from faustnet.errors import FaustnetError
+from faustnet.methods.backprop import Backprop
+from faustnet.methods.base import LocalMethod, Method, Source
+from faustnet.methods.faust import FaustRepresentative, FaustTriplet, FaustTuplet
+from faustnet.methods.forward_forward import ForwardForward
+from faustnet.network import NetworkSettings
+
+__all__ = ["METHODS", "LocalMethod", "Method", "Source", "build", "method_named"]
+
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (
+        Backprop,
+        ForwardForward,
+        FaustTriplet,
+        FaustTuplet,
+        FaustRepresentative,
+    )
+}
+
+
+def method_named(name: str) -> type[Method]:
+    if name in METHODS:
+        return METHODS[name]
+    near = get_close_matches(name, METHODS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(METHODS)}."
+    raise FaustnetError(f"There is no method {name!r}: {hint}")
+
+
+def build(name: str, inputs: int, classes: int, network: NetworkSettings, options: Mapping[str, Any]) -> Method:
+    """A fresh method for images of `inputs` values. Draws its weights from torch's global generator."""
+    method = method_named(name)
+    return method(method.make_network(inputs, network), classes, **options)

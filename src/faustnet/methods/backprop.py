@@ -1,0 +1,37 @@
+"""Backpropagation: the yardstick."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from faustnet.methods.base import Method, require
+from faustnet.network import Network, NetworkSettings, dense_network
+
+
+class Backprop(Method):
+    """The same layers without projections, a linear read-out, cross entropy, and one gradient through it all."""
+
+    name: ClassVar[str] = "backprop"
+    summary: ClassVar[str] = "one loss at the output, its gradient sent back through every layer"
+
+    def __init__(self, network: Network, classes: int, *, label_smoothing: float = 0.0):
+        super().__init__(network, classes)
+        require(0 <= label_smoothing < 1, f"Label smoothing lies from 0 to below 1, not at {label_smoothing}.")
+        self.label_smoothing = label_smoothing
+        self.read_out = nn.Linear(network[-1].passed_on, classes)
+
+    @classmethod
+    def make_network(cls, inputs: int, settings: NetworkSettings) -> Network:
+        return dense_network(inputs, settings, project=False)
+
+    @property
+    def voters(self) -> list[str]:
+        return ["output"]
+
+    def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
+        yield functional.cross_entropy(self.read_out(self.network(x)), y, label_smoothing=self.label_smoothing)
+
+    def scores(self, x: Tensor) -> Tensor:
+        return self.read_out(self.network(x)).unsqueeze(0)

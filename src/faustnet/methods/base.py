@@ -1,0 +1,136 @@
+"""The contract of a method: what is fed in, each layer's loss, how a class is predicted."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from faustnet.errors import FaustnetError
+from faustnet.network import Network, NetworkSettings
+
+
+class Source(Protocol):
+    """All that a method knows of data: rows for positions in the training set, on the device."""
+
+    @property
+    def labels(self) -> Tensor:
+        """(n,)"""
+        ...
+
+    @property
+    def class_names(self) -> Sequence[str]: ...
+
+    def plain(self, index: Tensor) -> Tensor:
+        """Scaled images, (b, …)."""
+        ...
+
+    def augmented(self, index: Tensor) -> Tensor:
+        """Scaled images, each distorted anew, (b, …)."""
+        ...
+
+
+class Method(nn.Module, ABC):
+    """One row of the paper's table.
+
+    A method's options are the keyword arguments of its constructor, and their defaults say what type they have.
+    Everything needed to predict lies in its parameters and buffers, so its `state_dict` is the whole model.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def __init__(self, network: Network, classes: int):
+        super().__init__()
+        self.network = network
+        self.classes = classes
+
+    @classmethod
+    @abstractmethod
+    def make_network(cls, inputs: int, settings: NetworkSettings) -> Network:
+        """The layers that this method trains."""
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """The options' names and defaults."""
+        parameters = inspect.signature(cls).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+    @property
+    def voters(self) -> list[str]:
+        """Who answers: the rows of `scores`."""
+        return [f"layer {i + 1}" for i in range(len(self.network))]
+
+    @property
+    def forward_passes(self) -> int:
+        """Passes through the network for one prediction."""
+        return 1
+
+    def start(self, train: Source) -> None:
+        """Before training: choose representatives, index the classes. Draws from torch's global generator."""
+
+    @abstractmethod
+    def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
+        """One scalar for each layer in order, from a batch of images (B, …) and labels (B,)."""
+
+    def finish(self, train: Source) -> None:
+        """Make ready to predict: cache references, fit a read-out. Called before every evaluation, in evaluation mode
+        and without gradients. It draws no random numbers and builds on nothing that an earlier call left."""
+
+    @abstractmethod
+    def scores(self, x: Tensor) -> Tensor:
+        """How much each voter believes in each class; larger is better. (B, …) → (voters, B, C)"""
+
+    @torch.no_grad()
+    def predict(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
+        """The class with the largest sum of scores, over all voters or those numbered in `layers` from 0. (B, …) → (B,)"""
+        return self.joined(self.scores(x), layers).argmax(dim=1)
+
+    def joined(self, scores: Tensor, layers: Sequence[int] | None = None) -> Tensor:
+        """The votes of all voters, or of those numbered in `layers` from 0, as one. (voters, B, C) → (B, C)"""
+        if layers is None:
+            return scores.sum(dim=0)
+        if not layers or not all(0 <= layer < len(scores) for layer in layers):
+            raise FaustnetError(
+                f"There is no such set of layers as {[layer + 1 for layer in layers]}: "
+                f"{self.name} answers from {len(scores)}, numbered from 1."
+            )
+        return scores[list(layers)].sum(dim=0)
+
+
+class LocalMethod(Method):
+    """A method whose layers need nothing from each other: schedules may train them in any order that keeps the rows'."""
+
+    @abstractmethod
+    def feed_from(self, train: Source) -> None:
+        """Take the rows that anchors are compared with from here: from the images, or from their cached activations."""
+
+    @abstractmethod
+    def rows(self, x: Tensor, y: Tensor) -> Tensor:
+        """What walks through the layers together: anchors first, then what they are compared with. (B, …) → (R, d)"""
+
+    @abstractmethod
+    def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
+        """The loss of one layer, from its embedding of those rows. (R, e), (B,) → scalar"""
+
+    def variants(self, x: Tensor) -> Tensor:
+        """Every row that an image can become, so that activations can be cached. (B, …) → (B · V, d), image by image"""
+        return x.flatten(1)
+
+    def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
+        """One scalar for each layer; the graph behind it spans that layer alone."""
+        for embedding in self.network.walk(self.rows(x, y)):
+            yield self.local_loss(embedding, y)
+
+
+def join_rows(parts: Iterable[Tensor]) -> Tensor:
+    """Images or activations as the rows of one matrix. (b_i, …) → (Σ b_i, d)"""
+    return torch.cat([part.flatten(1) for part in parts])
+
+
+def require(holds: bool, sentence: str) -> None:
+    """Refuse an option's value."""
+    if not holds:
+        raise FaustnetError(sentence)

@@ -1,0 +1,188 @@
+"""FAUST: every layer embeds its rows and is trained to put images near what stands for their class."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from faustnet.errors import FaustnetError
+from faustnet.losses import paired_squared_distances, soft_minimum, squared_distances, triplet_loss, tuplet_loss
+from faustnet.methods.base import LocalMethod, Source, join_rows, require
+from faustnet.network import Network, NetworkSettings, dense_network
+from faustnet.references import (
+    ClassIndex,
+    References,
+    choose_representatives,
+    named_representatives,
+    reference_scores,
+)
+
+CHUNK = 1024  # images embedded at once when centroids are made
+
+
+class Faust(LocalMethod):
+    """What the three variants share: the layers, and prediction by the distance to each class's references (Eq. 5)."""
+
+    def __init__(self, network: Network, classes: int, *, count: int, scale: float):
+        super().__init__(network, classes)
+        require(scale > 0, f"The scale of the distance must be positive, not {scale}.")
+        self.scale = scale
+        self.references = References(classes, count, network.embedding_sizes)
+
+    @classmethod
+    def make_network(cls, inputs: int, settings: NetworkSettings) -> Network:
+        return dense_network(inputs, settings)
+
+    def scores(self, x: Tensor) -> Tensor:
+        layers = zip(self.network.walk(x), self.references, strict=True)
+        return torch.stack([reference_scores(embedding, references, self.scale) for embedding, references in layers])
+
+
+class FaustRepresentative(Faust):
+    """Section IV.C: a few fixed training images stand for each class, in every batch and in prediction.
+
+    They pass through the layers together with the batch, B + C·K rows, and the gradient flows through their embeddings
+    as it does through the anchors'; without that the loss diverges. `chosen` names them by their positions in the
+    training set; otherwise the seed draws `representatives` of each class.
+    """
+
+    name: ClassVar[str] = "faust-representative"
+    summary: ClassVar[str] = "tuplet loss of each image's distances to one fixed image (or K) of every class"
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        representatives: int = 1,
+        chosen: Sequence[int] = (),
+        scale: float = 0.02,
+        label_smoothing: float = 0.0,
+    ):
+        require(representatives >= 1, f"A class needs at least one representative, not {representatives}.")
+        require(0 <= label_smoothing < 1, f"Label smoothing lies from 0 to below 1, not at {label_smoothing}.")
+        super().__init__(network, classes, count=representatives, scale=scale)
+        self.count = representatives
+        self.chosen = tuple(chosen)
+        self.label_smoothing = label_smoothing
+        self.register_buffer("images", torch.zeros(classes * representatives, network[0].inputs))
+
+    images: Tensor  # the representatives themselves, scaled, class by class: (C · K, d)
+
+    def start(self, train: Source) -> None:
+        if self.chosen:
+            positions = named_representatives(self.chosen, train.labels, train.class_names, self.count)
+        else:
+            positions = choose_representatives(ClassIndex(train.labels, self.classes), train.class_names, self.count)
+        self.positions = positions.to(train.labels.device)
+        self.images.copy_(train.plain(self.positions).flatten(1))
+        self.feed_from(train)
+
+    def feed_from(self, train: Source) -> None:
+        self.compared = train.plain(self.positions)
+
+    def rows(self, x: Tensor, y: Tensor) -> Tensor:
+        return join_rows([x, self.compared])
+
+    def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
+        distances = squared_distances(embedding[: len(y)], embedding[len(y) :])
+        to_classes = soft_minimum(distances.view(len(y), self.classes, self.count), self.scale)
+        return tuplet_loss(to_classes, y, self.scale, self.label_smoothing)
+
+    def finish(self, train: Source) -> None:
+        self.references.set(self.network.walk(self.images))
+
+
+class FaustVanilla(Faust):
+    """Section IV.B: each anchor is compared with images drawn for it alone; classes are predicted by centroids.
+
+    A positive is any image of the anchor's class, so once in a while the anchor itself.
+    """
+
+    def __init__(self, network: Network, classes: int, *, scale: float, centroid_images: int):
+        super().__init__(network, classes, count=1, scale=scale)
+        require(centroid_images >= 1, f"A centroid needs at least one image, not {centroid_images}.")
+        self.centroid_images = centroid_images
+
+    def start(self, train: Source) -> None:
+        if len(train.class_names) < 2:
+            raise FaustnetError("There is one class only, so there are no negatives: give images of two classes or more.")
+        self.index = ClassIndex(train.labels, self.classes)
+        for number, name in enumerate(train.class_names):
+            require(int(self.index.counts[number]) > 0, f"Class {name!r} has no training image: add some.")
+        self.sampled = [self.index.sample(number, self.centroid_images) for number in range(self.classes)]
+        self.feed_from(train)
+
+    def feed_from(self, train: Source) -> None:
+        self.train_rows = train
+
+    def compared_with(self, drawn: Tensor, x: Tensor) -> Tensor:
+        """The batch, then the images at the positions that were drawn for it, (B, N), anchor by anchor."""
+        return join_rows([x, self.train_rows.augmented(drawn.flatten())])
+
+    def distances(self, embedding: Tensor, anchors: int) -> Tensor:
+        """Each anchor's distances to what was drawn for it. (B + B · N, e) → (B, N)"""
+        others = embedding[anchors:].view(anchors, -1, embedding.shape[1])
+        return paired_squared_distances(embedding[:anchors], others)
+
+    def finish(self, train: Source) -> None:
+        by_class = [self._mean_embeddings(train, positions) for positions in self.sampled]
+        self.references.set(torch.stack(layer) for layer in zip(*by_class, strict=True))
+
+    def _mean_embeddings(self, train: Source, positions: Tensor) -> list[Tensor]:
+        """Each layer's mean embedding of some images, (e_i,)."""
+        sums: list[Tensor] = []
+        for chunk in positions.to(train.labels.device).split(CHUNK):
+            embedded = [embedding.sum(dim=0) for embedding in self.network.walk(train.plain(chunk))]
+            sums = [a + b for a, b in zip(sums, embedded, strict=True)] if sums else embedded
+        return [total / len(positions) for total in sums]
+
+
+class FaustTriplet(FaustVanilla):
+    """FAUST-vanilla triplet: one random positive, one random negative of another class. 3·B rows."""
+
+    name: ClassVar[str] = "faust-triplet"
+    summary: ClassVar[str] = "triplet margin loss with a random positive and a random negative"
+
+    def __init__(
+        self, network: Network, classes: int, *, scale: float = 0.02, margin: float = 1.0, centroid_images: int = 100
+    ):
+        super().__init__(network, classes, scale=scale, centroid_images=centroid_images)
+        require(margin > 0, f"The margin must be positive, not {margin}.")
+        self.margin = margin
+
+    def rows(self, x: Tensor, y: Tensor) -> Tensor:
+        another = (y + torch.randint_like(y, 1, self.classes)) % self.classes
+        return self.compared_with(self.index.draw(torch.stack([y, another], dim=1)), x)
+
+    def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
+        to_positive, to_negative = self.distances(embedding, len(y)).unbind(dim=1)
+        return triplet_loss(to_positive, to_negative, self.margin, self.scale)
+
+
+class FaustTuplet(FaustVanilla):
+    """FAUST-vanilla tuplet: a random positive and a random negative of every other class. (C + 1)·B rows."""
+
+    name: ClassVar[str] = "faust-tuplet"
+    summary: ClassVar[str] = "tuplet loss with a random image of every class, drawn anew for each anchor"
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        scale: float = 0.02,
+        label_smoothing: float = 0.0,
+        centroid_images: int = 100,
+    ):
+        super().__init__(network, classes, scale=scale, centroid_images=centroid_images)
+        require(0 <= label_smoothing < 1, f"Label smoothing lies from 0 to below 1, not at {label_smoothing}.")
+        self.label_smoothing = label_smoothing
+
+    def rows(self, x: Tensor, y: Tensor) -> Tensor:
+        every_class = torch.arange(self.classes, device=y.device).expand(len(y), -1)
+        return self.compared_with(self.index.draw(every_class), x)
+
+    def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
+        return tuplet_loss(self.distances(embedding, len(y)), y, self.scale, self.label_smoothing)

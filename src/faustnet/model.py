@@ -1,0 +1,138 @@
+"""A trained method with what it takes to use it: its classes, the shape and the scaling of its images. One file."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from faustnet.data import Images, ImageSource, Scaling
+from faustnet.errors import FaustnetError
+from faustnet.evaluation import evaluate, evaluating, seconds_per_image
+from faustnet.methods import Method, build
+from faustnet.recipes import Recipe, as_table, recipe_from
+from faustnet.training import seeded
+
+FORMAT = "1"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    class_name: str
+    score: float  # of that class, summed over the voters
+    votes: list[str]  # the class that each voter would have chosen alone
+
+
+@dataclass(frozen=True)
+class Model:
+    recipe: Recipe
+    method: Method
+    class_names: tuple[str, ...]
+    shape: tuple[int, int, int]  # of an image: (channels, height, width)
+    scaling: Scaling
+
+    @classmethod
+    def fresh(cls, recipe: Recipe, train: Images, class_names: Sequence[str]) -> "Model":
+        """Untrained, its weights drawn on the CPU from the recipe's seed, so that they are the same for every device."""
+        device = train.labels.device
+        with seeded(recipe.seed):
+            method = _build(recipe, train.shape, len(class_names))
+        return cls(recipe, method.to(device), tuple(class_names), train.shape, Scaling.of(train))
+
+    def source(self, images: Images) -> ImageSource:
+        """Images as this model is fed them, without distortion."""
+        if images.shape != self.shape:
+            raise FaustnetError(
+                f"This model knows images of {_dimensions(self.shape)}, but these are {_dimensions(images.shape)}: "
+                "give it the data that it was trained on, or train another."
+            )
+        return ImageSource(images, self.scaling, self.class_names)
+
+    def scores(self, pixels: Tensor) -> Tensor:
+        """Each voter's score of each class for images of the model's shape, (n, c, h, w) → (voters, n, classes)."""
+        pixels = pixels.to(self.scaling.mean.device)
+        images = self.source(Images(pixels, torch.zeros(len(pixels), dtype=torch.long)))
+        with evaluating(self.method):
+            return self.method.scores(images.scaling(pixels))
+
+    def predict(self, pixels: Tensor, layers: Sequence[int] | None = None) -> list[Prediction]:
+        """The class of each image, from all layers or those numbered in `layers` from 0."""
+        scores = self.scores(pixels)
+        best = self.method.joined(scores, layers).max(dim=1)
+        votes = scores.argmax(dim=2).T.tolist()
+        return [
+            Prediction(self.class_names[number], score, [self.class_names[vote] for vote in voters])
+            for number, score, voters in zip(best.indices.tolist(), best.values.tolist(), votes, strict=True)
+        ]
+
+    def measure(self, images: Images, layers: Sequence[int] | None = None) -> dict[str, Any]:
+        """How good it is on these images and what a prediction costs, as plain facts for JSON."""
+        source = self.source(images)
+        return {
+            "voters": self.method.voters,
+            **asdict(evaluate(self.method, source, layers)),
+            "class_names": self.class_names,
+            "seconds_per_image": seconds_per_image(self.method, source),
+        }
+
+    def to_bytes(self) -> bytes:
+        """The contents of a model file: safetensors, with the recipe and the classes in its header."""
+        tensors = {f"method.{name}": tensor.contiguous() for name, tensor in self.method.state_dict().items()}
+        tensors |= {"scaling.mean": self.scaling.mean, "scaling.deviation": self.scaling.deviation}
+        about = {"recipe": as_table(self.recipe), "class_names": self.class_names, "shape": self.shape}
+        return save(tensors, {"faustnet": FORMAT, "about": json.dumps(about)})
+
+    @classmethod
+    def load(cls, path: Path, device: torch.device = torch.device("cpu")) -> "Model":
+        metadata, tensors = read_tensors(path)
+        try:
+            about: dict[str, Any] = json.loads(metadata["about"])
+            recipe, shape = recipe_from(about["recipe"]), tuple(about["shape"])
+            names = tuple(about["class_names"])
+            scaling = Scaling(tensors.pop("scaling.mean").to(device), tensors.pop("scaling.deviation").to(device))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FaustnetError(f"{path} is not a model of faustnet's: it has no {error}.") from None
+        with seeded(0):
+            method = _build(recipe, shape, len(names))
+        load_weights(method, {name.removeprefix("method."): tensor for name, tensor in tensors.items()}, path)
+        return cls(recipe, method.to(device).eval(), names, shape, scaling)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """The header's notes and the tensors of a safetensors file."""
+    try:
+        with safe_open(path, "pt") as file:
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise FaustnetError(f"There is no {path}: check the name, or train first.") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FaustnetError(f"{path} is damaged or not a safetensors file ({error}).") from None
+
+
+def load_weights(method: Method, tensors: dict[str, Tensor], path: Path) -> None:
+    """Put tensors from a file into a method; every one must be there, and have the method's shape."""
+    wanted = method.state_dict()
+    if odd := sorted(set(wanted) ^ set(tensors)):
+        how = "missing" if odd[0] in wanted else "one too many"
+        raise FaustnetError(f"{path} does not fit its recipe: {odd[0]} is {how}.")
+    for name, tensor in tensors.items():
+        if tensor.shape != wanted[name].shape:
+            raise FaustnetError(
+                f"{path} does not fit its recipe: {name} is {_dimensions(tensor.shape)} "
+                f"where it should be {_dimensions(wanted[name].shape)}."
+            )
+    method.load_state_dict(tensors)
+
+
+def _build(recipe: Recipe, shape: Sequence[int], classes: int) -> Method:
+    channels, height, width = shape
+    return build(recipe.method, channels * height * width, classes, recipe.network, recipe.options)
+
+
+def _dimensions(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape))

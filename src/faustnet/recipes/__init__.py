@@ -1,0 +1,179 @@
+"""Recipes: everything that decides a run, as frozen dataclasses, read from TOML and written back to it."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_origin, get_type_hints
+
+from faustnet.data import Augmentation
+from faustnet.errors import FaustnetError
+from faustnet.methods import method_named
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings
+from faustnet.training import TrainingSettings
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """How images are read and distorted. `image_size` is for the user's own folders: 0 keeps a small common size."""
+
+    flip: bool = False
+    crop: int = 0
+    image_size: int = 0
+
+    def __post_init__(self) -> None:
+        if self.crop < 0 or self.image_size < 0:
+            raise FaustnetError(f"Crop and image size are numbers of pixels, not {self.crop} and {self.image_size}.")
+
+    @property
+    def augmentation(self) -> Augmentation:
+        return Augmentation(self.flip, self.crop)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    dataset: str = "digits"
+    method: str = "faust-representative"
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the method
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+
+    def __post_init__(self) -> None:
+        defaults = method_named(self.method).options()
+        types = {name: tuple[int, ...] if default == () else type(default) for name, default in defaults.items()}
+        given = _fitting(self.options, types, f"the method {self.method}")
+        object.__setattr__(self, "options", {name: given[name] for name in defaults if name in given})
+        if self.seed < 0:
+            raise FaustnetError(f"The seed is 0 or more, not {self.seed}.")
+        if self.training.schedule == "greedy" and self.data.augmentation:
+            raise FaustnetError(
+                "The greedy schedule trains on activations that are cached once, so it cannot distort images: "
+                "use the sequential one, or leave out flip and crop."
+            )
+
+
+def recipe_from(table: Mapping[str, Any], defaults: Recipe | None = None) -> Recipe:
+    """A recipe from nested tables that say what differs from `defaults`; unknown keys are errors.
+
+    The options of another method than the defaults' are not taken over.
+    """
+    base = as_table(defaults or Recipe())
+    if table.get("method", base["method"]) != base["method"]:
+        base["options"] = {}
+    return _dataclass_from(Recipe, _merged(base, table, "a recipe"), "a recipe")
+
+
+def as_table(recipe: Recipe) -> dict[str, Any]:
+    """Nested plain tables, as TOML and JSON have them."""
+    return json.loads(json.dumps(asdict(recipe)))
+
+
+def differences(one: Recipe, other: Recipe) -> list[str]:
+    """The dotted keys in which two recipes differ."""
+    a, b = _flat(as_table(one)), _flat(as_table(other))
+    return [key for key in {**a, **b} if a.get(key) != b.get(key)]
+
+
+def read_recipe(name: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file, or of one of the recipes that come with the package, by name."""
+    path = Path(name)
+    entries = [entry for entry in files(__name__).iterdir() if entry.name.endswith(".toml")]
+    shipped = {entry.name.removesuffix(".toml"): entry for entry in entries}
+    try:
+        if not path.exists() and str(name) in shipped:
+            return tomllib.loads(shipped[str(name)].read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        known = ", ".join(sorted(shipped))
+        raise FaustnetError(f"There is no recipe {str(name)!r}: give a file, or one of {known}.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise FaustnetError(f"The recipe {name} cannot be read ({error}): mend it.") from None
+
+
+def write_recipe(recipe: Recipe) -> str:
+    """The whole recipe as TOML, ready for `--recipe`."""
+    table = as_table(recipe)
+    lines = [_line(key, value) for key, value in table.items() if not isinstance(value, dict)]
+    for section, values in table.items():
+        if isinstance(values, dict):
+            lines += ["", f"[{section}]", *(_line(key, value) for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: str, value: Any) -> str:
+    return f"{key} = {json.dumps(value)}"  # strings, numbers, booleans and lists are written alike in JSON and TOML
+
+
+def set_key(table: dict[str, Any], assignment: str) -> None:
+    """Apply `section.key=value`, the value as TOML has it; a bare word is a string."""
+    key, separator, text = assignment.partition("=")
+    if not separator:
+        raise FaustnetError(f"{assignment!r} sets nothing: write it as section.key=value.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *sections, last = key.strip().split(".")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise FaustnetError(f"{assignment!r} sets nothing: {section!r} is not a section of a recipe.")
+    table[last] = value
+
+
+def _merged(base: Mapping[str, Any], table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in table.items():
+        if isinstance(base.get(key), dict):
+            if not isinstance(value, dict):
+                raise FaustnetError(f"{key!r} is a section of {where}, not a value: write [{key}].")
+            value = _merged(base[key], value, f"[{key}]")
+        merged[key] = value
+    return merged
+
+
+def _dataclass_from(kind: type, table: Mapping[str, Any], where: str) -> Any:
+    values = _fitting(table, get_type_hints(kind), where)
+    for entry in fields(kind):
+        if is_dataclass(hint := get_type_hints(kind)[entry.name]) and isinstance(hint, type):
+            values[entry.name] = _dataclass_from(hint, table[entry.name], f"[{entry.name}]")
+    return kind(**values)
+
+
+def _fitting(table: Mapping[str, Any], types: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values as the types want them, or an error that says which does not fit."""
+    values = {}
+    for key, value in table.items():
+        if key not in types:
+            near = get_close_matches(key, types, n=1)
+            known = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(types) or 'none'}."
+            raise FaustnetError(f"There is no {key!r} in {where}: {known}")
+        values[key] = _converted(value, types[key], f"{key!r} in {where}")
+    return values
+
+
+def _converted(value: Any, kind: Any, what: str) -> Any:
+    if get_origin(kind) is tuple:
+        if isinstance(value, Sequence) and all(type(item) is int for item in value):
+            return tuple(value)
+        raise FaustnetError(f"{what} is a list of whole numbers, not {value!r}.")
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind in (int, float, str, bool) and type(value) is not kind:
+        words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+        raise FaustnetError(f"{what} is {words[kind]}, not {value!r}.")
+    return value
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

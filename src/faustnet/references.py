@@ -1,0 +1,94 @@
+"""What a class is compared with: where its images are, which of them stand for it, and their embeddings."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from faustnet.errors import FaustnetError
+from faustnet.losses import soft_minimum, squared_distances
+
+
+class ClassIndex:
+    """The positions of each class's images in a training set, ready to be drawn from on the device."""
+
+    def __init__(self, labels: Tensor, classes: int):
+        self.order = labels.argsort(stable=True)  # positions, class by class
+        self.counts = torch.bincount(labels, minlength=classes)
+        self.starts = self.counts.cumsum(0) - self.counts
+
+    def draw(self, classes: Tensor) -> Tensor:
+        """A random image of each class that is named: class numbers of any shape → positions of that shape.
+
+        Nothing here waits for the device.
+        """
+        counts = self.counts[classes]
+        nth = (torch.rand(classes.shape, device=classes.device) * counts).long()
+        return self.order[self.starts[classes] + nth.minimum(counts - 1)]  # rand · count may round up to count
+
+    def members(self, number: int) -> Tensor:
+        """The positions of one class's images, on the CPU."""
+        start, count = int(self.starts[number]), int(self.counts[number])
+        return self.order[start : start + count].cpu()
+
+    def sample(self, number: int, size: int) -> Tensor:
+        """`size` different images of a class at random, or all of them where there are fewer. (≤ size,)"""
+        members = self.members(number)
+        return members[torch.randperm(len(members))[:size]]
+
+
+def choose_representatives(index: ClassIndex, class_names: Sequence[str], count: int) -> Tensor:
+    """`count` different random images of every class: positions, (C · count,), class by class."""
+    for number, name in enumerate(class_names):
+        have = int(index.counts[number])
+        if have < count:
+            raise FaustnetError(
+                f"Class {name!r} has {have} training images, but {count} representatives of each class are wanted: "
+                f"ask for at most {have}, or add images."
+            )
+    return torch.cat([index.sample(number, count) for number in range(len(class_names))])
+
+
+def named_representatives(positions: Sequence[int], labels: Tensor, class_names: Sequence[str], count: int) -> Tensor:
+    """The images that the user named, put in order of their classes. (C · count,)"""
+    if out := [position for position in positions if not 0 <= position < len(labels)]:
+        raise FaustnetError(f"There is no training image {out[0]}: they are numbered from 0 to {len(labels) - 1}.")
+    chosen = torch.tensor(sorted(set(positions)), dtype=torch.long)
+    owners = labels.cpu()[chosen]
+    for number, name in enumerate(class_names):
+        have = int((owners == number).sum())
+        if have != count:
+            raise FaustnetError(
+                f"{have} of the named representatives are of class {name!r}, but each class needs {count}: "
+                f"name {count} different training images of every class."
+            )
+    return chosen[owners.argsort(stable=True)]
+
+
+class References(nn.Module):
+    """The embeddings that classes are compared with, one tensor (C, K, e_i) for each layer; saved with the model."""
+
+    def __init__(self, classes: int, count: int, embedding_sizes: Iterable[int]):
+        super().__init__()
+        for i, size in enumerate(embedding_sizes):
+            self.register_buffer(f"layer_{i}", torch.zeros(classes, count, size))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return self.buffers()
+
+    @torch.no_grad()
+    def set(self, embeddings: Iterable[Tensor]) -> None:
+        """Store each layer's references; any shape that holds C · K rows in the order of the classes."""
+        for mine, new in zip(self, embeddings, strict=True):
+            mine.copy_(new.reshape(mine.shape))
+
+
+def reference_scores(embedding: Tensor, references: Tensor, scale: float) -> Tensor:
+    """Eq. 5's summand, as a score: −‖f − f̂‖₂ to each class. (B, e) and (C, K, e) → (B, C)
+
+    With several references the distance is their soft minimum.
+    """
+    classes, count, size = references.shape
+    distances = squared_distances(embedding, references.reshape(classes * count, size))
+    nearest = soft_minimum(distances.view(-1, classes, count), scale)
+    return -nearest.clamp_min(0).sqrt()  # rounding may leave a distance of nothing a little below zero

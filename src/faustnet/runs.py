@@ -1,0 +1,241 @@
+"""The run folder: every file in it is whole or not there, and an unfinished run can be continued."""
+
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors.torch import save
+
+from faustnet.data import DataSet, ImageSource, load_data
+from faustnet.errors import FaustnetError
+from faustnet.model import Model, read_tensors
+from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, write_recipe
+from faustnet.training import Epoch, Trainer, stopped_by_signals
+from faustnet.version import VERSION
+
+RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
+CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
+
+
+class Progress(Protocol):
+    """Somebody who watches a training."""
+
+    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None: ...
+    def batch(self) -> None: ...
+    def epoch(self, epoch: Epoch) -> None: ...
+    def end(self) -> None: ...
+
+
+class Run:
+    """The folder that a recipe produced, or is producing."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    @classmethod
+    def open(cls, folder: Path) -> "Run":
+        if not (folder / RECIPE).is_file():
+            raise FaustnetError(f"{folder} is not a run: it has no {RECIPE}.")
+        return cls(folder)
+
+    @classmethod
+    def create(cls, folder: Path, recipe: Recipe) -> "Run":
+        run = cls(folder)
+        run.refuse_existing()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FaustnetError(f"{folder} cannot be made ({error.strerror}): choose another --out.") from None
+        run.write(RECIPE, write_recipe(recipe).encode())
+        return run
+
+    def refuse_existing(self) -> None:
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise FaustnetError(f"{self.folder} exists already: choose another --out, or continue it with --resume.")
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return recipe_from(read_recipe(self.folder / RECIPE))
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / METRICS).exists()
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        return self.read(METRICS)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        return self.read(HISTORY)
+
+    def model(self, device: torch.device = torch.device("cpu")) -> Model:
+        if not (self.folder / MODEL).exists():
+            again = f"finish it with 'faustnet train --resume --out {self.folder}'"
+            raise FaustnetError(f"{self.folder} has no model yet: {again}.")
+        return Model.load(self.folder / MODEL, device)
+
+    def read(self, name: str) -> Any:
+        try:
+            return json.loads((self.folder / name).read_text())
+        except FileNotFoundError:
+            raise FaustnetError(f"{self.folder} has no {name}: its training has not come that far.") from None
+        except ValueError as error:
+            raise FaustnetError(f"{self.folder / name} is damaged ({error}).") from None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a whole file in place, or leave what was there."""
+        path = self.folder / name
+        temporary = None
+        try:
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.folder)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except OSError as error:
+            raise FaustnetError(
+                f"{path} could not be written ({error.strerror}): make room for it, then continue with "
+                f"'faustnet train --resume --out {self.folder}' from what was saved before."
+            ) from None
+        finally:
+            if temporary:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)
+
+    def write_json(self, name: str, content: Any) -> None:
+        self.write(name, (json.dumps(content, indent=1) + "\n").encode())
+
+    def save(self, trainer: Trainer) -> None:
+        """Keep the trainer's state and the history so far."""
+        tensors, facts = trainer.state()
+        tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        self.write(CHECKPOINT, save(tensors, {"facts": json.dumps(facts)}))
+        self.write_json(HISTORY, facts["history"])
+
+    def restore(self, trainer: Trainer) -> None:
+        """Take up the state that was saved last, if any was."""
+        path = self.folder / CHECKPOINT
+        if path.exists():
+            metadata, tensors = read_tensors(path)
+            trainer.restore(tensors, json.loads(metadata["facts"]))
+
+
+def train(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    device: torch.device,
+    progress: Progress,
+    data_dir: Path | None = None,
+    resume: bool = False,
+) -> Run:
+    """Train a recipe into a folder, or continue the run that is there. The run may come back unfinished, if it was
+    stopped; everything that a user may have got wrong is found out before the folder is made."""
+    run = _open_to_resume(folder, recipe) if resume else Run(folder)
+    if not resume:
+        run.refuse_existing()
+    elif run.finished:
+        return run
+    data = load_data(recipe.dataset, data_dir, recipe.data.image_size).to(device)
+    images, held_out = data.train, data.test
+    if recipe.training.validation:
+        images, held_out = images.split(recipe.training.validation, seed=0)
+    recipe.data.augmentation.check(images.shape)
+    model = Model.fresh(recipe, images, data.class_names)
+    source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
+    trainer = Trainer(model.method, source, model.source(held_out), recipe.training, recipe.optimiser, recipe.seed)
+    if resume:
+        run.restore(trainer)
+    else:
+        run = Run.create(folder, recipe)
+    run.write_json(ENVIRONMENT, environment(device, recipe.seed))
+
+    def on_epoch(epoch: Epoch) -> None:
+        run.save(trainer)
+        progress.epoch(epoch)
+
+    progress.begin(model, data, trainer)
+    try:
+        with stopped_by_signals(trainer):
+            complete = trainer.run(progress.batch, on_epoch)
+    finally:
+        progress.end()
+    if complete:
+        _write_result(run, model, trainer, data)
+    else:
+        run.save(trainer)
+    return run
+
+
+def _open_to_resume(folder: Path, recipe: Recipe) -> Run:
+    run = Run.open(folder)
+    if changed := differences(run.recipe, recipe):
+        raise FaustnetError(f"{folder} was begun with another {changed[0]}: leave it as it was, or start a new run.")
+    return run
+
+
+def _write_result(run: Run, model: Model, trainer: Trainer, data: DataSet) -> None:
+    """The model, what it is worth on the test images, and nothing that was needed only to get there."""
+    result = model.measure(data.test)
+    history = trainer.history
+    metrics = {
+        "test_accuracy": result.pop("accuracy"),
+        "validation_accuracy": history[-1].accuracy if model.recipe.training.validation else None,
+        **result,
+        "epochs": len(history),
+        "train_seconds": sum(epoch.seconds for epoch in history),
+        "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
+    }
+    run.write(MODEL, model.to_bytes())
+    run.write_json(METRICS, metrics)
+    (run.folder / CHECKPOINT).unlink(missing_ok=True)
+
+
+def environment(device: torch.device, seed: int) -> dict[str, Any]:
+    """What a result depends on beside its recipe."""
+    return {
+        "faustnet": VERSION,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "seed": seed,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the source tree this runs from, with a plus if there are changes in it."""
+    here = Path(__file__).resolve().parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        if not git("ls-files", Path(__file__).name):  # an installed copy inside somebody else's repository
+            return None
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,232 @@
+"""fit: epochs, learning rate, history, and a state that can be put down and taken up again at any batch."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from faustnet.errors import FaustnetError
+from faustnet.evaluation import evaluate, evaluating
+from faustnet.methods import Method, Source
+from faustnet.optimisers import OptimiserSettings
+from faustnet.schedules import SCHEDULES
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """`epochs` is for every layer: the greedy schedule gives each of them that many, one layer after the other.
+    `validation` holds out a share of the training images, or from 1 on a number of them, to measure on in place of the
+    test images while training. An epoch leaves out what does not fill a last batch, other images each time."""
+
+    epochs: int = 20
+    batch_size: int = 256
+    schedule: str = "sequential"
+    validation: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 1:
+            raise FaustnetError(f"Training takes epochs and batches of 1 or more, not {self.epochs} and {self.batch_size}.")
+        if self.schedule not in SCHEDULES:
+            raise FaustnetError(f"There is no schedule {self.schedule!r}: choose one of {', '.join(SCHEDULES)}.")
+        if self.validation < 0:
+            raise FaustnetError(f"The validation split is a share or a number of images, not {self.validation}.")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One line of the history. Layers that did not train, or not yet, have none."""
+
+    epoch: int  # from 1
+    losses: list[float | None]
+    layer_accuracy: list[float | None]
+    accuracy: float  # of all layers that have begun to train
+    learning_rate: float  # of the last step
+    seconds: float  # training alone, without the evaluation
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device = torch.device("cpu")) -> Iterator[None]:
+    """Torch's global generators start from `seed` in this block, and are as they were after it."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+class Trainer:
+    """Trains one method on one source, and can be stopped and continued without any difference to the result."""
+
+    def __init__(
+        self,
+        method: Method,
+        train: Source,
+        held_out: Source,
+        settings: TrainingSettings,
+        optimiser: OptimiserSettings,
+        seed: int,
+    ):
+        self.method, self.train, self.held_out = method, train, held_out
+        self.settings, self.optimiser, self.seed = settings, optimiser, seed
+        self.device = train.labels.device
+        self.batches = len(train.labels) // settings.batch_size  # in an epoch
+        if self.batches < 1:
+            raise FaustnetError(
+                f"A batch of {settings.batch_size} is larger than the {len(train.labels)} training images: make it smaller."
+            )
+        self.schedule = SCHEDULES[settings.schedule](method, train, optimiser.make)
+        self.history: list[Epoch] = []
+        self.batch = 0  # the next one of this epoch
+        self.seconds = 0.0  # spent on this epoch
+        self.stopping = False
+        with seeded(seed + 1, self.device):  # the weights were drawn from `seed`
+            method.start(train)
+            self._generators = self._generator_states()
+        self._enter(0)
+
+    @property
+    def epochs(self) -> int:
+        """In all stages together."""
+        return self.settings.epochs * self.schedule.stages
+
+    @property
+    def finished(self) -> bool:
+        return len(self.history) == self.epochs
+
+    def stop(self, *_: Any) -> None:
+        """End `run` after the batch that is under way."""
+        self.stopping = True
+
+    def run(self, on_batch: Callable[[], None], on_epoch: Callable[[Epoch], None]) -> bool:
+        """Train to the end, or until `stop`; whether the end was reached. `on_epoch` finds a state worth saving."""
+        with seeded(self.seed, self.device):
+            self._set_generator_states(self._generators)
+            while not (self.finished or self.stopping):
+                if self._run_batches(on_batch):
+                    self._close_epoch()
+                self._generators = self._generator_states()
+                if self.batch == 0:
+                    on_epoch(self.history[-1])
+        return self.finished
+
+    def _run_batches(self, on_batch: Callable[[], None]) -> bool:
+        """The rest of this epoch, or up to a stop; whether it was all of it. Nothing in here waits for the device."""
+        self.method.train()
+        begin = time.perf_counter()
+        epoch, size = len(self.history), self.settings.batch_size
+        shuffle = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        order = torch.randperm(len(self.train.labels), generator=shuffle).to(self.device)
+        first_step = epoch % self.settings.epochs * self.batches  # of this epoch, in its stage
+        while self.batch < self.batches and not self.stopping:
+            rate = self.optimiser.rate(first_step + self.batch, self.settings.epochs * self.batches)
+            for group in self.schedule.optimiser.param_groups:
+                group["lr"] = rate
+            self.totals += self.schedule.step(order[self.batch * size : (self.batch + 1) * size])
+            self.batch += 1
+            on_batch()
+        complete = self.batch == self.batches
+        if complete:
+            self.totals /= self.batches
+            self._check_finite()  # waits for the device
+        self.seconds += time.perf_counter() - begin
+        return complete
+
+    def _check_finite(self) -> None:
+        for loss, layer in zip(self.totals.tolist(), self.schedule.layers, strict=True):
+            weights = [p for p in self.method.network[layer].parameters() if not p.isfinite().all()]
+            if weights or not math.isfinite(loss):
+                where = f"layer {layer + 1}" if len(self.schedule.layers) == len(self.method.network) else "the network"
+                raise FaustnetError(
+                    f"The loss of {where} is no longer a finite number in epoch {len(self.history) + 1}: "
+                    f"try a learning rate below {self.optimiser.learning_rate:g}, or a warm-up."
+                )
+
+    def _close_epoch(self) -> None:
+        """Evaluate, write the line of the history, and go on to the next epoch or stage."""
+        layers = len(self.method.network)
+        losses: list[float | None] = [None] * layers
+        for layer, loss in zip(self.schedule.layers, self.totals.tolist(), strict=True):
+            losses[layer] = loss
+        begun = self.schedule.layers.stop
+        with evaluating(self.method):
+            self.method.finish(self.train)
+        by_layer = len(self.method.voters) == layers
+        result = evaluate(self.method, self.held_out, range(begun) if by_layer else None)
+        accuracies: list[float | None] = list(result.layer_accuracy)
+        if by_layer:
+            accuracies[begun:] = [None] * (layers - begun)
+        rate = self.schedule.optimiser.param_groups[0]["lr"]
+        self.history.append(Epoch(len(self.history) + 1, losses, accuracies, result.accuracy, rate, self.seconds))
+        self.batch, self.seconds = 0, 0.0
+        stage = len(self.history) // self.settings.epochs
+        if self.schedule.stage < stage < self.schedule.stages:
+            self._enter(stage)
+        self.totals.zero_()
+
+    def _enter(self, stage: int) -> None:
+        self.schedule.enter(stage)
+        self.totals = torch.zeros(len(self.schedule.layers), device=self.device)  # of the losses of this epoch
+
+    def _generator_states(self) -> dict[str, Tensor]:
+        states = {"cpu": torch.get_rng_state()}
+        if self.device.type != "cpu":
+            states[self.device.type] = torch.get_device_module(self.device).get_rng_state()
+        return states
+
+    def _set_generator_states(self, states: dict[str, Tensor]) -> None:
+        torch.set_rng_state(states["cpu"])
+        if self.device.type in states and self.device.type != "cpu":
+            torch.get_device_module(self.device).set_rng_state(states[self.device.type])
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that `restore` needs: tensors, and plain facts for JSON."""
+        tensors = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
+        tensors |= {f"generator.{name}": tensor for name, tensor in self._generators.items()}
+        for number, values in self.schedule.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{number}.{name}": tensor for name, tensor in values.items()}
+        facts = {"history": [asdict(epoch) for epoch in self.history], "batch": self.batch, "seconds": self.seconds}
+        return tensors | {"totals": self.totals}, facts
+
+    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Continue from another trainer's state; everything else about the two must be the same."""
+        groups: dict[str, dict[str, Tensor]] = {"method": {}, "generator": {}, "optimiser": {}}
+        for name, tensor in tensors.items():
+            if name != "totals":
+                group, rest = name.split(".", 1)
+                groups[group][rest] = tensor
+        self.method.load_state_dict(groups["method"])
+        self.history = [Epoch(**epoch) for epoch in facts["history"]]
+        self.batch, self.seconds = facts["batch"], facts["seconds"]
+        self._enter(min(len(self.history) // self.settings.epochs, self.schedule.stages - 1))
+        self.totals.copy_(tensors["totals"])
+        optimiser = self.schedule.optimiser.state_dict()
+        for name, tensor in groups["optimiser"].items():
+            number, key = name.split(".", 1)
+            optimiser["state"].setdefault(int(number), {})[key] = tensor
+        self.schedule.optimiser.load_state_dict(optimiser)
+        self._generators = groups["generator"]
+
+
+@contextmanager
+def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
+    """Ctrl-C, or a request to terminate, stops the trainer after its batch; a second one interrupts at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        if trainer.stopping:
+            raise KeyboardInterrupt
+        trainer.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
