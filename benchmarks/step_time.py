@@ -89,9 +89,7 @@ def main() -> None:
     widths = [int(width) for width in arguments.widths.split(",")]
     torch.manual_seed(0)
     results = []
-    print(
-        f"widths {arguments.widths}, embedding {arguments.embedding}, batch {arguments.batch}, on {device}"
-    )
+    print(f"widths {arguments.widths}, embedding {arguments.embedding}, batch {arguments.batch}, on {device}")
     for name, shape in SHAPES.items():
         images = Images(torch.randint(256, (4096, *shape), dtype=torch.uint8), torch.arange(4096) % CLASSES).to(device)
         source = ImageSource(images, Scaling.of(images), [str(number) for number in range(CLASSES)])

@@ -151,7 +151,7 @@ def predict(
     table = _table("file", "class", "score", *model.method.voters, numbers={"score"})
     for path, prediction in zip(images, predictions, strict=True):
         table.add_row(str(path), prediction.class_name, f"{prediction.score:.3f}", *prediction.votes)
-    Console().print(table)
+    _console().print(table)
 
 
 @app.command()
@@ -169,7 +169,7 @@ def methods(as_json: AsJson = False) -> None:
     for method in METHODS.values():
         options = "\n".join(f"{name} = {json.dumps(default)}" for name, default in method.options().items())
         table.add_row(method.name, method.summary, options)
-    Console().print(table)
+    _console().print(table)
 
 
 @app.command()
@@ -184,7 +184,7 @@ def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         table.add_row(name, about)
     table.add_row("FOLDER", "your own images: FOLDER/CLASS/*.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…")
     table.add_row("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test")
-    Console().print(table)
+    _console().print(table)
     typer.echo(f"Downloads are kept in {folder}.")
 
 
@@ -225,6 +225,11 @@ def _free_folder(name: str) -> Path:
     return folder
 
 
+def _console() -> Console:
+    """Standard output, as wide as it takes where it is not a terminal."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+
 def _table(*columns: str, numbers: set[str] | None = None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
@@ -237,7 +242,7 @@ def _print_json(content: Any) -> None:
 
 
 def _print_evaluation(result: dict[str, Any]) -> None:
-    console = Console()
+    console = _console()
     numbers = {"alone", "with all before"}
     table = _table("", "alone", "with all before", numbers=numbers)
     for voter, alone, together in zip(
@@ -245,12 +250,11 @@ def _print_evaluation(result: dict[str, Any]) -> None:
     ):
         table.add_row(voter, f"{alone:.2%}", f"{together:.2%}")
     what = f"{result['method']} on {result['dataset']}: test accuracy [bold]{result['accuracy']:.2%}[/bold]"
-    console.print(what, highlight=False)
+    console.print(what)
     console.print(table)
     console.print(
         f"{result['forward_passes']} forward pass{'es' if result['forward_passes'] > 1 else ''} and "
-        f"{result['seconds_per_image'] * 1e6:.1f} µs for an image",
-        highlight=False,
+        f"{result['seconds_per_image'] * 1e6:.1f} µs for an image"
     )
     console.print("Confusion, true class by row:")
     names = result["class_names"]
@@ -261,12 +265,15 @@ def _print_evaluation(result: dict[str, Any]) -> None:
 
 
 def _print_comparison(results: list[dict[str, Any]]) -> None:
-    numbers = {"accuracy", "each layer alone", "passes", "µs per image"}
-    table = _table("run", "method", "data set", "accuracy", "each layer alone", "passes", "µs per image", numbers=numbers)
+    columns = ("accuracy", "each layer alone", "passes", "µs/image")
+    table = _table("run", *columns, numbers=set(columns))
     for result in results:
-        alone = " ".join(f"{value * 100:.1f}" for value in result["layer_accuracy"])
+        named = result["method"] in result["run"]
         table.add_row(
-            result["run"], result["method"], result["dataset"], f"{result['accuracy']:.2%}", alone,
-            str(result["forward_passes"]), f"{result['seconds_per_image'] * 1e6:.1f}",
-        )  # fmt: skip
-    Console().print(table)
+            result["run"] if named else f"{result['run']} ({result['method']})",
+            f"{result['accuracy']:.2%}",
+            " ".join(f"{value * 100:.1f}" for value in result["layer_accuracy"]),
+            str(result["forward_passes"]),
+            f"{result['seconds_per_image'] * 1e6:.1f}",
+        )
+    _console().print(table)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError
 from faustnet.evaluation import evaluate, evaluating
-from faustnet.methods import Method, Source
+from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings
 from faustnet.schedules import SCHEDULES
 
@@ -137,19 +137,25 @@ class Trainer:
         return complete
 
     def _check_finite(self) -> None:
-        for loss, layer in zip(self.totals.tolist(), self.schedule.layers, strict=True):
-            weights = [p for p in self.method.network[layer].parameters() if not p.isfinite().all()]
-            if weights or not math.isfinite(loss):
-                where = f"layer {layer + 1}" if len(self.schedule.layers) == len(self.method.network) else "the network"
-                raise FaustnetError(
-                    f"The loss of {where} is no longer a finite number in epoch {len(self.history) + 1}: "
-                    f"try a learning rate below {self.optimiser.learning_rate:g}, or a warm-up."
-                )
+        if what := self._not_finite():
+            raise FaustnetError(
+                f"{what} is no longer a finite number in epoch {len(self.history) + 1}: "
+                f"try a learning rate below {self.optimiser.learning_rate:g}, or a warm-up."
+            )
+
+    def _not_finite(self) -> str | None:
+        for number, loss in zip(self.schedule.layers, self.totals.tolist(), strict=True):
+            if not math.isfinite(loss):
+                return f"The loss of layer {number + 1}" if isinstance(self.method, LocalMethod) else "The loss"
+        for number, layer in enumerate(self.method.network):
+            if not all(parameter.isfinite().all() for parameter in layer.parameters()):
+                return f"A weight of layer {number + 1}"
+        return None
 
     def _close_epoch(self) -> None:
         """Evaluate, write the line of the history, and go on to the next epoch or stage."""
         layers = len(self.method.network)
-        losses: list[float | None] = [None] * layers
+        losses: list[float | None] = [None] * (len(self.schedule.layers) * self.schedule.stages)
         for layer, loss in zip(self.schedule.layers, self.totals.tolist(), strict=True):
             losses[layer] = loss
         begun = self.schedule.layers.stop

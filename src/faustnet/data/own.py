@@ -63,7 +63,7 @@ def _class_files(folder: Path) -> dict[str, list[Path]]:
     if empty := [name for name, paths in found.items() if not paths]:
         raise FaustnetError(f"{folder / empty[0]} holds no image: add some, or remove the folder.")
     if len(found) < 2:
-        raise FaustnetError(f"{folder} holds {len(found)} folders of images: it needs one for each class, and two classes.")
+        raise FaustnetError(f"{folder} needs a folder of images for each of two classes or more; it holds {len(found)}.")
     return found
 
 
@@ -96,7 +96,7 @@ def _read_all(files: dict[str, list[Path]], names: Sequence[str], shape: tuple[i
 def load_npz(path: Path) -> DataSet:
     """x_train, y_train, x_test, y_test: images (n, h, w), (n, h, w, c) or (n, c, h, w), or tables (n, columns)."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             if missing := [name for name in ARRAYS if name not in file]:
                 raise FaustnetError(f"{path} has no array {missing[0]!r}: it needs {', '.join(ARRAYS)}.")
             x_train, y_train, x_test, y_test = (file[name] for name in ARRAYS)

@@ -121,15 +121,13 @@ class ForwardForward(LocalMethod):
 
 
 @torch.enable_grad()
-def fit_read_out(activity: Tensor, labels: Tensor, classes: int) -> Tensor:
+def fit_read_out(activity: Tensor, labels: Tensor, classes: int, *, steps: int = 1000, batch: int = 256) -> Tensor:
     """A linear softmax without bias, by stochastic gradient descent from zero. (n, d), (n,) → (C, d)"""
     weight = torch.zeros(classes, activity.shape[1], device=activity.device, dtype=activity.dtype, requires_grad=True)
     optimiser = torch.optim.SGD([weight], lr=1e-2, momentum=0.9, weight_decay=3e-3)
-    order = torch.Generator().manual_seed(0)
-    for _ in range(5):
-        for batch in torch.randperm(len(labels), generator=order).to(labels.device).split(256):
-            optimiser.zero_grad()
-            loss = functional.cross_entropy(functional.linear(activity[batch], weight), labels[batch])
-            loss.backward()
-            optimiser.step()
+    drawn = torch.randint(len(labels), (steps, batch), generator=torch.Generator().manual_seed(0)).to(labels.device)
+    for index in drawn:
+        optimiser.zero_grad()
+        functional.cross_entropy(functional.linear(activity[index], weight), labels[index]).backward()
+        optimiser.step()
     return weight.detach()

@@ -1,0 +1,113 @@
+"""What the tests share: small real data, the large sets where they are, and the command line in this process."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+
+from faustnet.cli import main
+from faustnet.data import DATASETS, DataSet, Images, ImageSource, Scaling, load_data
+from faustnet.methods import Method, build
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings
+from faustnet.training import Trainer, TrainingSettings, seeded
+
+SMALL = NetworkSettings((64, 48), 32)
+
+
+@pytest.fixture(scope="session")
+def digits() -> DataSet:
+    return load_data("digits")
+
+
+@pytest.fixture(scope="session")
+def source(digits: DataSet) -> ImageSource:
+    """320 training images of digits."""
+    images = digits.train.take(torch.arange(320))
+    return ImageSource(images, Scaling.of(images), digits.class_names)
+
+
+@pytest.fixture(scope="session")
+def held_out(digits: DataSet, source: ImageSource) -> ImageSource:
+    return ImageSource(digits.test, source.scaling, digits.class_names)
+
+
+@pytest.fixture(scope="session")
+def large_data() -> Path:
+    """The folder of the large data sets."""
+    folder = os.environ.get("FAUSTNET_DATA")
+    if not folder:
+        pytest.skip("FAUSTNET_DATA does not name a folder with the large data sets")
+    return Path(folder)
+
+
+def small_method(name: str, network: NetworkSettings = SMALL, seed: int = 0, **options: object) -> Method:
+    """A method for digits, with fresh weights."""
+    with seeded(seed):
+        return build(name, 64, 10, network, options)
+
+
+def started(name: str, train: ImageSource, network: NetworkSettings = SMALL, **options: object) -> Method:
+    method = small_method(name, network, **options)
+    with seeded(1):
+        method.start(train)
+    return method
+
+
+def small_trainer(
+    name: str,
+    train: ImageSource,
+    held_out: ImageSource,
+    *,
+    network: NetworkSettings = SMALL,
+    optimiser: OptimiserSettings | None = None,
+    options: dict[str, object] | None = None,
+    seed: int = 0,
+    **training: object,
+) -> Trainer:
+    settings = TrainingSettings(**{"epochs": 2, "batch_size": 64, **training})
+    method = small_method(name, network, seed, **(options or {}))
+    return Trainer(method, train, held_out, settings, optimiser or OptimiserSettings(), seed)
+
+
+def run_to_end(trainer: Trainer) -> Trainer:
+    assert trainer.run(lambda: None, lambda epoch: None)
+    return trainer
+
+
+@dataclass
+class Answer:
+    code: int
+    out: str
+    err: str
+    sentence: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sentence = self.err.strip().splitlines()[-1] if self.err.strip() else ""
+
+
+@pytest.fixture
+def faustnet(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Calls the real entry point, and takes what it prints."""
+
+    def call(*words: object) -> Answer:
+        with pytest.raises(SystemExit) as exit_:
+            main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return Answer(int(exit_.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def known_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Images, Images], None]:
+    """Lists a data set under a name."""
+
+    def add(name: str, train: Images, test: Images) -> None:
+        names = tuple(str(number) for number in range(int(train.labels.max()) + 1))
+        monkeypatch.setitem(DATASETS, name, (lambda folder: DataSet(name, names, train, test), "of a test"))
+
+    return add

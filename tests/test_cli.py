@@ -1,0 +1,181 @@
+"""The command line, through its real entry point, on real data."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from conftest import Answer
+from faustnet.data import DataSet
+from faustnet.methods import METHODS
+
+Command = Callable[..., Answer]
+QUICK = ["--widths", "64,48", "--embedding", "32", "--batch-size", "64", "--epochs", "6", "--device", "cpu"]
+QUICK += ["--learning-rate", "0.005"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "faust"
+    subprocess.run(
+        [sys.executable, "-m", "faustnet", "train", *QUICK, "--out", str(folder)], check=True, capture_output=True
+    )
+    return folder
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_trains_in_one_command(name: str, faustnet: Command, tmp_path: Path) -> None:
+    answer = faustnet(
+        "train", "--dataset", "digits", "--method", name, *QUICK, "--seed", "1", "--out", tmp_path / "run", "--json"
+    )
+    assert answer.code == 0
+    printed = json.loads(answer.out)
+    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
+    assert metrics["test_accuracy"] == printed["test_accuracy"] > 0.5
+    assert metrics["forward_passes"] == (10 if name == "forward-forward" else 1)
+    assert len(metrics["layer_accuracy"]) == (1 if name == "backprop" else 2)
+
+
+def test_progress_has_a_line_for_each_epoch_with_every_layer(faustnet: Command, tmp_path: Path) -> None:
+    answer = faustnet("train", *QUICK, "--out", tmp_path / "run")
+    lines = answer.err.splitlines()
+    assert lines[0].startswith("faust-representative on digits: 1,437 training images of 1×8×8, 10 classes; layers 64-48")
+    epochs = [line for line in lines if line.strip()[:1].isdigit()]
+    assert [line.split()[0] for line in epochs] == ["1/6", "2/6", "3/6", "4/6", "5/6", "6/6"]
+    assert answer.out.startswith("test accuracy ")
+
+
+def test_a_recipe_file_and_options_beside_it(faustnet: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('method = "faust-tuplet"\nseed = 3\n[training]\nepochs = 2\nbatch_size = 50\n')
+    answer = faustnet(
+        "train", "--recipe", tmp_path / "mine.toml", "--widths", "20", "--epochs", "1", "--set", "options.scale=0.5",
+        "--out", tmp_path / "run", "--device", "cpu",
+    )  # fmt: skip
+    assert answer.code == 0
+    written = (tmp_path / "run/recipe.toml").read_text()
+    for line in ('method = "faust-tuplet"', "seed = 3", "epochs = 1", "batch_size = 50", "widths = [20]", "scale = 0.5"):
+        assert line in written.splitlines()
+
+
+def test_training_holds_out_a_validation_split_and_reports_on_the_test_set(faustnet: Command, tmp_path: Path) -> None:
+    answer = faustnet("train", *QUICK, "--set", "training.validation=200", "--out", tmp_path / "run")
+    assert "1,237 training images" in answer.err
+    assert "validation accuracy" in answer.err
+    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
+    history = json.loads((tmp_path / "run/history.json").read_text())
+    assert metrics["validation_accuracy"] == history[-1]["accuracy"]
+    assert sum(map(sum, metrics["confusion"])) == 360
+
+
+def test_evaluate_finds_the_accuracy_that_training_reported(faustnet: Command, run: Path) -> None:
+    answer = faustnet("evaluate", run, "--json", "--device", "cpu")
+    (result,) = json.loads(answer.out)
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert result["accuracy"] == metrics["test_accuracy"]
+    assert result["layer_accuracy"] == metrics["layer_accuracy"]
+    (first,) = json.loads(faustnet("evaluate", run, "--layers", "1", "--json", "--device", "cpu").out)
+    assert first["accuracy"] == metrics["layer_accuracy"][0]
+
+
+def test_evaluate_prints_tables_for_one_run_and_for_several(faustnet: Command, run: Path) -> None:
+    one = faustnet("evaluate", run).out
+    assert "layer 2" in one
+    assert "1 forward pass and" in one
+    assert one.count("\n") > 15, "the confusion matrix is there"
+    several = faustnet("evaluate", run, run).out
+    assert several.count("faust-representative") == 2
+
+
+def test_predict_names_the_class_its_score_and_each_layers_vote(
+    faustnet: Command, run: Path, digits: DataSet, tmp_path: Path
+) -> None:
+    paths = []
+    for number in range(30):
+        paths.append(tmp_path / f"{number}.png")
+        Image.fromarray(digits.test.pixels[number, 0].numpy()).resize((80, 80)).convert("RGB").save(paths[-1])
+    found = json.loads(faustnet("predict", run, *paths, "--json", "--device", "cpu").out)
+    right = [entry["class_name"] == str(int(label)) for entry, label in zip(found, digits.test.labels, strict=False)]
+    assert sum(right) >= 24
+    assert all(len(entry["votes"]) == 2 and entry["score"] < 0 for entry in found)
+    table = faustnet("predict", run, paths[0], "--device", "cpu").out
+    assert found[0]["class_name"] in table
+    assert "layer 2" in table
+
+
+def test_own_images_and_arrays_are_trained_on(faustnet: Command, digits: DataSet, tmp_path: Path) -> None:
+    for number in range(400):
+        folder = tmp_path / "own" / f"digit {int(digits.train.labels[number])}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(digits.train.pixels[number, 0].numpy()).save(folder / f"{number}.png")
+    answer = faustnet("train", "--dataset", tmp_path / "own", *QUICK, "--out", tmp_path / "a", "--json")
+    assert json.loads(answer.out)["test_accuracy"] > 0.6
+    assert json.loads(answer.out)["class_names"][3] == "digit 3"
+    train, test = digits.train, digits.test
+    np.savez(
+        tmp_path / "own.npz",
+        x_train=train.pixels[:, 0].numpy(), y_train=train.labels.numpy(),
+        x_test=test.pixels[:, 0].numpy(), y_test=test.labels.numpy(),
+    )  # fmt: skip
+    answer = faustnet("train", "--dataset", tmp_path / "own.npz", *QUICK, "--out", tmp_path / "b", "--json")
+    assert json.loads(answer.out)["test_accuracy"] > 0.8
+
+
+def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
+    listed = json.loads(faustnet("methods", "--json").out)
+    assert [entry["name"] for entry in listed] == list(METHODS)
+    assert listed[-1]["options"]["representatives"] == 1
+    assert {entry["name"] for entry in json.loads(faustnet("datasets", "--json").out)} == {
+        "digits", "mnist", "fashion-mnist", "cifar10"
+    }  # fmt: skip
+    assert "faust-tuplet" in faustnet("methods").out
+    assert "fashion-mnist" in faustnet("datasets").out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--method", "faust-representativ"], "did you mean faust-representative?"),
+        (["--dataset", "mnisd"], "did you mean mnist?"),
+        (["--dataset", "no/such/folder"], "There is no data set and no file"),
+        (["--set", "training.epoch=3"], "did you mean 'epochs'?"),
+        (["--recipe", "no-such-recipe"], "There is no recipe"),
+        (["--widths", "500,0"], "at least one unit"),
+        (["--widths", "500,many"], "--widths takes whole numbers"),
+        (["--batch-size", "2000"], "larger than the 1437 training images"),
+        (["--set", "options.representatives=500"], "500 representatives of each class are wanted"),
+        (["--set", "data.crop=8"], "stay below 8"),
+        (["--device", "tpu"], "There is no device 'tpu'"),
+        (["--learning-rate", "-1"], "must be positive"),
+        (["--method", "backprop", "--schedule", "greedy"], "use sequential"),
+        (["--set", "options.scale=1e38"], "The loss of layer 1 is no longer a finite number in epoch 1: try"),
+        (["--resume"], "is not a run"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_a_code(words: list[str], said: str, faustnet: Command, tmp_path: Path) -> None:
+    answer = faustnet("train", *words, "--out", tmp_path / "run")
+    assert answer.code == 2
+    assert said in answer.sentence
+    assert answer.sentence.startswith("faustnet: ")
+    assert "Traceback" not in answer.err
+    assert answer.out == ""
+
+
+def test_mistakes_in_predicting_and_evaluating(faustnet: Command, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.png").write_text("not an image")
+    assert "is not an image that can be read" in faustnet("predict", run, tmp_path / "text.png").sentence
+    assert "There is no file" in faustnet("predict", run, tmp_path / "nothing.png").sentence
+    assert "answers from 2, numbered from 1" in faustnet("evaluate", run, "--layers", "3").sentence
+    assert "is not a run" in faustnet("predict", tmp_path, tmp_path / "text.png").sentence
+    np.savez(tmp_path / "x.npz", x_train=np.zeros((4, 9)), y_train=[0, 1] * 2, x_test=np.zeros((4, 9)), y_test=[0, 1] * 2)
+    assert "knows other classes" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence
+
+
+def test_help_and_version_answer(faustnet: Command) -> None:
+    assert "train" in faustnet("--help").out
+    assert "--batch-size" in faustnet("train", "--help").out
+    assert faustnet("--version").out.startswith("faustnet ")

@@ -1,0 +1,45 @@
+"""Imports point one way."""
+
+import ast
+from pathlib import Path
+
+import faustnet
+
+ROOT = Path(faustnet.__file__).parent
+LEVELS = [
+    {"errors", "version"},
+    {"losses", "layers", "devices"},
+    {"network", "references", "optimisers", "data"},
+    {"methods"},
+    {"schedules", "evaluation"},
+    {"training"},
+    {"recipes"},
+    {"model"},
+    {"runs", "progress"},
+    {"api"},
+    {"cli", "__init__"},
+    {"__main__"},
+]
+LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
+
+
+def rooms_imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "faustnet":
+            found |= {node.module.split(".")[1]} if "." in node.module else {alias.name for alias in node.names}
+    return found
+
+
+def test_every_import_points_to_a_room_below() -> None:
+    for path in ROOT.rglob("*.py"):
+        room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        assert room in LEVEL, f"{room} has no place in the order of rooms yet"
+        for other in rooms_imported(path) - {room}:
+            assert LEVEL[other] < LEVEL[room], f"{path.name} imports from {other}, which is not below {room}"
+
+
+def test_methods_know_nothing_of_files_or_of_where_data_come_from() -> None:
+    for path in (ROOT / "methods").glob("*.py"):
+        assert not rooms_imported(path) & {"data", "training", "runs", "schedules"}
+        assert "pathlib" not in path.read_text(encoding="utf-8")

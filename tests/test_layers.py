@@ -1,0 +1,58 @@
+import pytest
+import torch
+
+from faustnet.layers import DenseLayer, RmsLayer, unit_rms
+
+
+def test_dense_layer_is_linear_relu_layer_norm_and_projection() -> None:
+    torch.manual_seed(0)
+    layer = DenseLayer(5, 4, 3, dropout=0.0, passes_embedding=False).double()
+    rows = torch.randn(6, 5, dtype=torch.float64)
+    activation, embedding = layer(rows)
+    weight, bias, projection = layer.linear.weight.tolist(), layer.linear.bias.tolist(), layer.projection.weight.tolist()
+    for row, found_activation, found_embedding in zip(rows.tolist(), activation.tolist(), embedding.tolist(), strict=True):
+        hidden = [max(sum(w * v for w, v in zip(ws, row, strict=True)) + b, 0) for ws, b in zip(weight, bias, strict=True)]
+        mean = sum(hidden) / 4
+        deviation = (sum((h - mean) ** 2 for h in hidden) / 4 + 1e-5) ** 0.5
+        normal = [(h - mean) / deviation for h in hidden]
+        assert found_activation == pytest.approx(normal)
+        assert found_embedding == pytest.approx([sum(w * v for w, v in zip(ws, normal, strict=True)) for ws in projection])
+
+
+@pytest.mark.parametrize(
+    ("embedding", "passes", "passed_on", "size"), [(3, False, 4, 3), (3, True, 3, 3), (0, False, 4, 4), (0, True, 4, 4)]
+)
+def test_what_is_passed_on_and_embedded(embedding: int, passes: bool, passed_on: int, size: int) -> None:
+    layer = DenseLayer(5, 4, embedding, dropout=0.0, passes_embedding=passes)
+    activation, embedded = layer(torch.randn(2, 5))
+    assert activation.shape == (2, layer.passed_on) == (2, passed_on)
+    assert embedded.shape == (2, layer.embedding_size) == (2, size)
+    assert (activation is embedded) == (passes or not embedding)
+
+
+def test_dropout_is_of_what_comes_in_and_of_training_alone() -> None:
+    torch.manual_seed(0)
+    layer = DenseLayer(50, 40, 0, dropout=0.5, passes_embedding=False)
+    layer.linear.weight.data = torch.eye(40, 50)
+    layer.linear.bias.data.zero_()
+    rows = torch.rand(1, 50) + 1
+    dropped, _ = layer(rows)
+    floor = dropped.min()
+    assert 8 <= int((dropped == floor).sum()) <= 32, "about half of the inputs were set to nothing"
+    layer.eval()
+    assert torch.equal(layer(rows)[0], layer(rows)[0])
+
+
+def test_rms_layer_takes_the_length_away_from_its_input_and_leaves_its_output() -> None:
+    torch.manual_seed(0)
+    layer = RmsLayer(6, 5, dropout=0.0).double()
+    rows = torch.randn(3, 6, dtype=torch.float64)
+    activation, embedding = layer(rows)
+    torch.testing.assert_close(layer(rows * 7)[0], activation)
+    rms = [(sum(v * v for v in row) / 6) ** 0.5 for row in rows.tolist()]
+    expected = torch.relu(layer.linear(rows / torch.tensor(rms).double()[:, None]))
+    torch.testing.assert_close(embedding, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_a_row_of_zeros_has_no_length_to_lose() -> None:
+    assert torch.equal(unit_rms(torch.zeros(2, 4)), torch.zeros(2, 4))

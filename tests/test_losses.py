@@ -1,0 +1,98 @@
+"""Every formula against plain loops over plain numbers."""
+
+import math
+
+import pytest
+import torch
+
+from faustnet.losses import (
+    goodness,
+    goodness_loss,
+    paired_squared_distances,
+    soft_minimum,
+    squared_distances,
+    triplet_loss,
+    tuplet_loss,
+)
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    return sum((p - q) ** 2 for p, q in zip(a.tolist(), b.tolist(), strict=True))
+
+
+def test_goodness_and_its_loss_are_equations_1_and_2() -> None:
+    positive, negative, threshold = random(5, 7), random(6, 7)[:5], 4.0
+    expected = 0.0
+    for p, n in zip(positive.tolist(), negative.tolist(), strict=True):
+        g_positive, g_negative = sum(v * v for v in p), sum(v * v for v in n)
+        expected += 0.5 * (math.log(1 + math.exp(threshold - g_positive)) + math.log(1 + math.exp(g_negative - threshold)))
+    found = goodness_loss(goodness(positive), goodness(negative), threshold)
+    assert found.item() == pytest.approx(expected / 5, rel=1e-12)
+
+
+def test_squared_distances_are_those_of_every_pair() -> None:
+    anchors, references = random(4, 6), random(3, 6)
+    expected = [[distance(a, r) for r in references] for a in anchors]
+    torch.testing.assert_close(squared_distances(anchors, references), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_paired_distances_are_those_to_an_anchors_own_others() -> None:
+    anchors, others = random(4, 6), random(4, 3, 6)
+    expected = [[distance(a, o) for o in own] for a, own in zip(anchors, others, strict=True)]
+    torch.testing.assert_close(paired_squared_distances(anchors, others), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_triplet_loss_is_equation_3() -> None:
+    to_positive, to_negative = random(8).square(), random(9)[:8].square()
+    margin, scale = 0.3, 0.7
+    terms = [max(scale * (p - n) + margin, 0.0) for p, n in zip(to_positive.tolist(), to_negative.tolist(), strict=True)]
+    assert 0 in terms, "a case where the margin is kept"
+    found = triplet_loss(to_positive, to_negative, margin, scale)
+    assert found.item() == pytest.approx(sum(terms) / 8, rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_tuplet_loss_is_equation_4(scale: float) -> None:
+    distances, positive = random(6, 5).square(), [0, 4, 2, 2, 1, 3]
+    expected = 0.0
+    for row, own in zip(distances.tolist(), positive, strict=True):
+        others = [math.exp(scale * (row[own] - d)) for i, d in enumerate(row) if i != own]
+        expected += math.log(1 + sum(others))
+    found = tuplet_loss(distances, torch.tensor(positive), scale)
+    assert found.item() == pytest.approx(expected / 6, rel=1e-12)
+
+
+def test_label_smoothing_mixes_in_every_class_alike() -> None:
+    distances, positive, share = random(4, 3).square(), torch.tensor([0, 2, 1, 1]), 0.2
+    every = sum(tuplet_loss(distances, torch.full((4,), c)).item() for c in range(3)) / 3
+    expected = (1 - share) * tuplet_loss(distances, positive).item() + share * every
+    assert tuplet_loss(distances, positive, 1.0, share).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_soft_minimum_joins_references_by_log_sum_exp() -> None:
+    distances, scale = random(3, 2, 4).square(), 0.5
+    for row, found_row in zip(distances.tolist(), soft_minimum(distances, scale).tolist(), strict=True):
+        for members, found in zip(row, found_row, strict=True):
+            expected = -math.log(sum(math.exp(-scale * d) for d in members) / len(members)) / scale
+            assert found == pytest.approx(expected, rel=1e-12)
+            assert min(members) <= found <= sum(members) / len(members)
+
+
+def test_soft_minimum_of_one_reference_is_its_distance() -> None:
+    distances = random(3, 2, 1).square()
+    assert torch.equal(soft_minimum(distances, 0.02), distances[..., 0])
+
+
+def test_losses_and_their_gradients_stay_finite_at_large_distances() -> None:
+    distances = torch.tensor([[1e4, 0.0, 1e4], [0.0, 1e4, 1e4]], requires_grad=True)
+    loss = tuplet_loss(distances, torch.tensor([0, 0])) + triplet_loss(distances[:, 0], distances[:, 1], 1.0)
+    loss = loss + goodness_loss(distances[:, 0], distances[:, 1], 500.0) + soft_minimum(distances, 1.0).mean()
+    loss.backward()
+    assert loss.isfinite()
+    assert distances.grad is not None
+    assert distances.grad.isfinite().all()
+    assert tuplet_loss(distances, torch.tensor([0, 0])).item() == pytest.approx(5000, rel=1e-6)

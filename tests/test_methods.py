@@ -1,0 +1,266 @@
+"""What holds for every method, over the table of methods; then what each one promises."""
+
+import pytest
+import torch
+
+from conftest import SMALL, run_to_end, small_method, small_trainer, started
+from faustnet.data import ImageSource
+from faustnet.errors import FaustnetError
+from faustnet.evaluation import evaluating
+from faustnet.methods import METHODS, LocalMethod
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings
+
+VARIANTS = [(name, {}) for name in METHODS] + [
+    ("forward-forward", {"inference": "one-pass"}),
+    ("faust-representative", {"representatives": 3}),
+]
+LOCAL = [(name, options) for name, options in VARIANTS if issubclass(METHODS[name], LocalMethod)]
+FAST = OptimiserSettings(learning_rate=3e-3)
+every_method = pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
+every_local_method = pytest.mark.parametrize(("name", "options"), LOCAL, ids=str)
+
+
+def batch(source: ImageSource, size: int = 48) -> tuple[torch.Tensor, torch.Tensor]:
+    index = torch.arange(size)
+    return source.plain(index), source.labels[index]
+
+
+@every_local_method
+@pytest.mark.parametrize("passes_on", ["activation", "embedding"])
+def test_the_gradient_of_a_layers_loss_reaches_that_layer_alone(
+    name: str, options: dict, passes_on: str, source: ImageSource
+) -> None:
+    method = started(name, source, NetworkSettings((24, 20, 16), 12, passes_on=passes_on), **options)
+    for number, loss in enumerate(method.losses(*batch(source))):
+        method.zero_grad()
+        loss.backward()
+        for other, layer in enumerate(method.network):
+            gradients = [p.grad for p in layer.parameters()]
+            if other == number:
+                assert all(g is not None and g.abs().sum() > 0 for g in gradients)
+            else:
+                assert all(g is None for g in gradients)
+    assert number == 2
+
+
+@every_method
+def test_training_lowers_every_loss(name: str, options: dict, source: ImageSource, held_out: ImageSource) -> None:
+    trainer = run_to_end(small_trainer(name, source, held_out, options=options, optimiser=FAST, epochs=20))
+    first, last = trainer.history[0], trainer.history[-1]
+    for before, after in zip(first.losses, last.losses, strict=True):
+        if before is not None and after is not None:
+            assert after < 0.7 * before
+    assert last.accuracy > 0.6, "chance is 0.1"
+
+
+@every_method
+def test_scores_have_a_row_for_each_voter_and_do_not_depend_on_the_batch(
+    name: str, options: dict, source: ImageSource
+) -> None:
+    method = started(name, source, **options).eval()
+    with evaluating(method):
+        method.finish(source)
+        x, _ = batch(source, 7)
+        scores = method.scores(x)
+        assert scores.shape == (len(method.voters), 7, 10)
+        assert scores.isfinite().all()
+        torch.testing.assert_close(method.scores(x[2:4]), scores[:, 2:4], rtol=1e-4, atol=1e-4)
+
+
+@every_method
+def test_the_same_seed_gives_the_same_weights_and_another_one_others(
+    name: str, options: dict, source: ImageSource, held_out: ImageSource
+) -> None:
+    one, same, other = (run_to_end(small_trainer(name, source, held_out, options=options, seed=seed)) for seed in (3, 3, 4))
+    states = [trainer.method.state_dict() for trainer in (one, same, other)]
+    for key in states[0]:
+        assert torch.equal(states[0][key], states[1][key])
+    assert not torch.equal(states[0]["network.layers.0.linear.weight"], states[2]["network.layers.0.linear.weight"])
+
+
+@every_method
+def test_a_state_dict_is_the_whole_model(name: str, options: dict, source: ImageSource, held_out: ImageSource) -> None:
+    trained = run_to_end(small_trainer(name, source, held_out, options=options)).method
+    loaded = small_method(name, seed=9, **options)
+    loaded.load_state_dict(trained.state_dict())
+    x, _ = batch(held_out)
+    with evaluating(trained), evaluating(loaded):
+        assert torch.equal(trained.scores(x), loaded.scores(x))
+
+
+@every_method
+def test_options_with_impossible_values_are_refused(name: str, options: dict) -> None:
+    impossible = {float: -1.0, int: 0, str: "nonsense"}
+    for option, default in METHODS[name].options().items():
+        if type(default) in impossible:
+            with pytest.raises(FaustnetError):
+                small_method(name, **{option: impossible[type(default)]})
+
+
+def test_the_gradient_of_fausts_local_loss_is_the_one_worked_out_by_hand(source: ImageSource) -> None:
+    """L = mean over the batch of −log softmax(−s·d)_y with d = ‖f − r‖², through projection, layer norm, ReLU and linear."""
+    method = started("faust-representative", source, scale=0.05).double()
+    layer = method.network[0]
+    x, y = batch(source, 16)
+    rows = torch.cat([x.flatten(1), method.compared.flatten(1)]).double()
+    method.local_loss(layer(rows)[1], y).backward()
+
+    with torch.no_grad():
+        before = rows @ layer.linear.weight.T + layer.linear.bias
+        hidden = before * (before > 0)
+        centred = hidden - hidden.mean(1, keepdim=True)
+        deviation = (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()
+        activation = centred / deviation
+        embedding = activation @ layer.projection.weight.T
+        anchors, references = embedding[:16], embedding[16:]
+        differences = anchors[:, None] - references[None]  # (B, C, e)
+        weights = torch.exp(-0.05 * differences.square().sum(2))
+        error = weights / weights.sum(1, keepdim=True)
+        error[torch.arange(16), y] -= 1  # dL/d(−s·d), times B
+        pull = (-0.05 / 16 * error)[:, :, None] * 2 * differences
+        to_embedding = torch.cat([pull.sum(1), -pull.sum(0)])
+        to_projection = to_embedding.T @ activation
+        to_activation = to_embedding @ layer.projection.weight
+        to_hidden = (
+            to_activation
+            - to_activation.mean(1, keepdim=True)
+            - activation * (to_activation * activation).mean(1, keepdim=True)
+        ) / deviation
+        to_before = to_hidden * (before > 0)
+
+    torch.testing.assert_close(layer.projection.weight.grad, to_projection)
+    torch.testing.assert_close(layer.linear.weight.grad, to_before.T @ rows)
+    torch.testing.assert_close(layer.linear.bias.grad, to_before.sum(0))
+
+
+def test_the_representatives_are_the_images_that_were_named(source: ImageSource) -> None:
+    named = [int((source.labels == number).nonzero()[1]) for number in range(10)]
+    method = started("faust-representative", source, chosen=named[::-1])
+    assert torch.equal(method.images, source.plain(torch.tensor(named)).flatten(1))
+
+
+def test_k_representatives_are_joined_by_log_sum_exp_in_the_loss(source: ImageSource) -> None:
+    method = started("faust-representative", source, representatives=3, scale=0.1)
+    x, y = batch(source, 5)
+    embedding = next(method.network.walk(method.rows(x, y)))
+    anchors, references = embedding[:5], embedding[5:].view(10, 3, -1)
+    expected = 0.0
+    for anchor, own in zip(anchors, y.tolist(), strict=True):
+        nearness = [(-0.1 * (anchor - members).square().sum(1)).exp().sum() for members in references]
+        expected -= torch.log(nearness[own] / sum(nearness)).item()
+    assert method.local_loss(embedding, y).item() == pytest.approx(expected / 5, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["faust-representative", "faust-tuplet"])
+def test_prediction_sums_the_distances_over_the_layers_and_takes_the_nearest(name: str, source: ImageSource) -> None:
+    method = started(name, source).eval()
+    with evaluating(method):
+        method.finish(source)
+        x, _ = batch(source, 12)
+        embeddings, references = list(method.network.walk(x)), list(method.references)
+        for layers in (None, [0], [1], [1, 0]):
+            for number, found in enumerate(method.predict(x, layers).tolist()):
+                totals = [
+                    sum((embeddings[i][number] - references[i][c, 0]).norm().item() for i in (layers or [0, 1]))
+                    for c in range(10)
+                ]
+                assert totals[found] == pytest.approx(min(totals), rel=1e-4)
+
+
+def test_there_is_no_prediction_from_a_layer_that_is_not_there(source: ImageSource) -> None:
+    method = started("faust-representative", source)
+    for layers in ([2], [-1], []):
+        with pytest.raises(FaustnetError, match="answers from 2, numbered from 1"):
+            method.predict(batch(source, 2)[0], layers)
+
+
+def test_centroids_are_mean_embeddings_of_the_sampled_images(source: ImageSource) -> None:
+    method = started("faust-triplet", source, centroid_images=7)
+    with evaluating(method):
+        method.finish(source)
+        for number, sampled in enumerate(method.sampled):
+            assert len(set(sampled.tolist())) == 7
+            assert set(source.labels[sampled].tolist()) == {number}
+            for layer, embedding in zip(method.references, method.network.walk(source.plain(sampled)), strict=True):
+                torch.testing.assert_close(layer[number, 0], embedding.mean(0))
+
+
+def test_a_class_with_fewer_images_than_the_centroid_wants_gives_all_it_has(source: ImageSource) -> None:
+    method = started("faust-triplet", source, centroid_images=1000)
+    assert [len(sampled) for sampled in method.sampled] == torch.bincount(source.labels).tolist()
+
+
+def label_of(row: torch.Tensor, source: ImageSource) -> int:
+    """Which class an image belongs to, found by looking it up in the training set."""
+    everything = source.plain(torch.arange(len(source.labels))).flatten(1)
+    return int(source.labels[(everything - row).abs().sum(1).argmin()])
+
+
+def test_the_triplet_is_an_image_of_the_class_and_one_of_another(source: ImageSource) -> None:
+    method = started("faust-triplet", source)
+    x, y = batch(source, 40)
+    rows = method.rows(x, y)
+    assert torch.equal(rows[:40], x.flatten(1))
+    others = rows[40:].view(40, 2, -1)
+    assert [label_of(row, source) for row in others[:, 0]] == y.tolist()
+    assert all(label_of(row, source) != own for row, own in zip(others[:, 1], y.tolist(), strict=True))
+
+
+def test_the_tuplet_has_an_image_of_every_class_drawn_anew(source: ImageSource) -> None:
+    method = started("faust-tuplet", source)
+    x, y = batch(source, 6)
+    rows = method.rows(x, y)
+    drawn = rows[6:].view(6, 10, -1)
+    assert [[label_of(row, source) for row in own] for own in drawn] == [list(range(10))] * 6
+    assert not torch.equal(method.rows(x, y), rows)
+
+
+def test_forward_forward_writes_the_true_label_and_never_it_as_the_wrong_one(source: ImageSource) -> None:
+    method = started("forward-forward", source)
+    x, y = batch(source, 48)
+    seen = set()
+    for _ in range(30):
+        rows = method.rows(x, y)
+        right, wrong = rows[:48, :10], rows[48:, :10]
+        assert torch.equal(rows[:48, 10:], rows[48:, 10:])
+        assert right.argmax(1).tolist() == y.tolist()
+        assert (wrong.argmax(1) != y).all()
+        assert ((rows[:, :10] != 0).sum(1) == 1).all()
+        seen |= {(own, int(other)) for own, other in zip(y.tolist(), wrong.argmax(1), strict=True)}
+    assert len(seen) == 90, "every wrong label of every class comes up"
+
+
+def test_forward_forward_tries_every_label_in_turn(source: ImageSource) -> None:
+    method = started("forward-forward", source)
+    x, _ = batch(source, 5)
+    with evaluating(method):
+        scores = method.scores(x)
+        for label in range(10):
+            rows = x.flatten(1).clone()
+            rows[:, :10] = 0
+            rows[:, label] = 0.5 * 64**0.5
+            for layer, activity in enumerate(method.network.walk(rows)):
+                torch.testing.assert_close(scores[layer, :, label], activity.square().sum(1))
+    assert method.forward_passes == 10
+
+
+def test_the_one_pass_read_out_sees_all_layers_but_the_first_under_a_neutral_label(source: ImageSource) -> None:
+    method = started("forward-forward", source, inference="one-pass")
+    assert method.forward_passes == 1
+    assert method.read_out.shape == (10, SMALL.widths[1])
+    with evaluating(method):
+        method.finish(source)
+        x, _ = batch(source, 5)
+        rows = x.flatten(1).clone()
+        rows[:, :10] = 0.1 * 0.5 * 64**0.5
+        last = list(method.network.walk(rows))[1]
+        normal = last / last.square().mean(1, keepdim=True).sqrt()
+        torch.testing.assert_close(method.scores(x)[0], normal @ method.read_out.T)
+
+
+def test_images_too_small_for_the_labels_are_refused() -> None:
+    from faustnet.methods import build
+
+    with pytest.raises(FaustnetError, match="no room for 10 labels"):
+        build("forward-forward", 9, 10, SMALL, {})

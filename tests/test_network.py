@@ -1,0 +1,41 @@
+import pytest
+import torch
+
+from faustnet.errors import FaustnetError
+from faustnet.network import NetworkSettings, dense_network, rms_network
+
+
+def test_walk_gives_every_layers_embedding_and_lets_no_gradient_back() -> None:
+    network = dense_network(12, NetworkSettings((8, 7, 6), 5))
+    rows = torch.randn(4, 3, 2, 2)
+    embeddings = list(network.walk(rows))
+    assert [e.shape for e in embeddings] == [(4, 5)] * 3
+    embeddings[1].sum().backward()
+    reached = [any(p.grad is not None for p in layer.parameters()) for layer in network]
+    assert reached == [False, True, False]
+
+
+def test_forward_sends_the_gradient_through_every_layer() -> None:
+    network = dense_network(12, NetworkSettings((8, 7, 6), 5), project=False)
+    network(torch.randn(4, 12)).square().sum().backward()
+    assert all(p.grad is not None for p in network.parameters())
+
+
+def test_layers_fit_each_other_whatever_is_passed_on() -> None:
+    assert [layer.inputs for layer in dense_network(9, NetworkSettings((8, 7), 5))] == [9, 8]
+    assert [layer.inputs for layer in dense_network(9, NetworkSettings((8, 7), 5, passes_on="embedding"))] == [9, 5]
+    assert [layer.inputs for layer in dense_network(9, NetworkSettings((8, 7), 0, passes_on="embedding"))] == [9, 8]
+    assert [layer.inputs for layer in rms_network(9, NetworkSettings((8, 7), 5))] == [9, 8]
+
+
+def test_dropout_spares_the_images() -> None:
+    assert [layer.dropout for layer in dense_network(9, NetworkSettings((8, 7), 5, dropout=0.3))] == [0.0, 0.3]
+    assert [layer.dropout for layer in rms_network(9, NetworkSettings((8, 7), 5, dropout=0.3))] == [0.0, 0.3]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"widths": (500, 0)}, {"widths": ()}, {"embedding": -1}, {"dropout": 1.0}, {"passes_on": "everything"}]
+)
+def test_impossible_networks_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(FaustnetError):
+        NetworkSettings(**settings)

@@ -1,0 +1,105 @@
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from faustnet.errors import FaustnetError
+from faustnet.recipes import Recipe, as_table, differences, read_recipe, recipe_from, set_key, write_recipe
+
+SHIPPED = [entry.name for entry in files("faustnet.recipes").iterdir() if entry.name.endswith(".toml")]
+FULL = {
+    "dataset": 'a "quoted" folder\\with éverything',
+    "method": "faust-representative",
+    "seed": 7,
+    "options": {"representatives": 2, "chosen": [4, 5], "scale": 1e-5},
+    "network": {"widths": [30, 20], "embedding": 0, "dropout": 0.1, "passes_on": "embedding"},
+    "data": {"flip": True, "crop": 2, "image_size": 16},
+    "optimiser": {
+        "name": "sgd",
+        "learning_rate": 0.1,
+        "decay": "constant",
+        "warmup": 0.1,
+        "weight_decay": 1.0,
+        "momentum": 0.5,
+    },
+    "training": {"epochs": 3, "batch_size": 9, "schedule": "sequential", "validation": 0.1},
+}
+
+
+def test_a_recipe_survives_being_written_and_read() -> None:
+    recipe = recipe_from(FULL)
+    assert as_table(recipe) == FULL
+    assert recipe_from(tomllib.loads(write_recipe(recipe))) == recipe
+
+
+def test_a_recipe_says_only_what_differs_from_the_defaults() -> None:
+    assert recipe_from({}) == Recipe()
+    recipe = recipe_from({"training": {"epochs": 3}}, recipe_from(FULL))
+    assert differences(recipe, recipe_from(FULL)) == []
+    assert differences(recipe_from({"training": {"epochs": 4}, "seed": 8}, recipe), recipe) == ["seed", "training.epochs"]
+
+
+def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
+    assert recipe_from({"method": "backprop"}, recipe_from(FULL)).options == {}
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"epoch": 3}, "no 'epoch' in a recipe"),
+        ({"training": {"epoch": 3}}, r"no 'epoch' in \[training\]: did you mean 'epochs'"),
+        ({"options": {"scael": 1.0}}, "no 'scael' in the method faust-representative: did you mean 'scale'"),
+        ({"method": "backprop", "options": {"scale": 1.0}}, "it knows label_smoothing"),
+        ({"method": "faust-tuple"}, "no method 'faust-tuple': did you mean faust-tuplet"),
+        ({"method": "xyz"}, "choose one of backprop, forward-forward"),
+        ({"training": 3}, "'training' is a section"),
+        ({"training": {"epochs": 2.5}}, "'epochs' in .* is a whole number, not 2.5"),
+        ({"training": {"epochs": True}}, "is a whole number, not True"),
+        ({"training": {"epochs": 0}}, "of 1 or more, not 0"),
+        ({"network": {"widths": 500}}, "is a list of whole numbers"),
+        ({"network": {"widths": [500, 0]}}, r"at least one unit, but the widths are \[500, 0\]"),
+        ({"data": {"flip": 1}}, "is true or false"),
+        ({"data": {"crop": -1}}, "numbers of pixels"),
+        ({"options": {"scale": "big"}}, "is a number, not 'big'"),
+        ({"seed": -1}, "The seed is 0 or more"),
+        ({"training": {"schedule": "sometimes"}}, "choose one of sequential, greedy"),
+        ({"training": {"schedule": "greedy"}, "data": {"flip": True}}, "cannot distort images"),
+    ],
+)
+def test_what_a_recipe_cannot_mean_is_an_error(table: dict[str, object], said: str) -> None:
+    with pytest.raises(FaustnetError, match=said):
+        recipe_from(table)
+
+
+def test_keys_can_be_set_one_by_one() -> None:
+    table: dict[str, object] = {"training": {"epochs": 3}}
+    for assignment in ("training.batch_size=32", "method=faust-tuplet", "options.scale = 0.5", "network.widths=[3,4]"):
+        set_key(table, assignment)
+    assert table == {
+        "training": {"epochs": 3, "batch_size": 32},
+        "method": "faust-tuplet",
+        "options": {"scale": 0.5},
+        "network": {"widths": [3, 4]},
+    }
+
+
+@pytest.mark.parametrize("assignment", ["epochs", "method.x=1"])
+def test_an_assignment_that_sets_nothing_is_an_error(assignment: str) -> None:
+    with pytest.raises(FaustnetError, match="sets nothing"):
+        set_key({"method": "backprop"}, assignment)
+
+
+def test_unreadable_recipes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FaustnetError, match=r"There is no recipe .* or one of .*digits"):
+        read_recipe("nowhere")
+    (tmp_path / "odd.toml").write_text("epochs = = 3")
+    with pytest.raises(FaustnetError, match="cannot be read"):
+        read_recipe(tmp_path / "odd.toml")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_recipes_are_good_and_open_with_their_command(name: str) -> None:
+    recipe_from(read_recipe(name.removesuffix(".toml")))
+    text = (files("faustnet.recipes") / name).read_text(encoding="utf-8")
+    assert text.startswith(f"# faustnet train --recipe {name.removesuffix('.toml')}")

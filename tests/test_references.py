@@ -1,0 +1,63 @@
+import pytest
+import torch
+
+from faustnet.errors import FaustnetError
+from faustnet.references import ClassIndex, choose_representatives, named_representatives, reference_scores
+
+LABELS = torch.tensor([2, 0, 1, 1, 0, 2, 1, 1])
+NAMES = ["apple", "bear", "cup"]
+
+
+def test_draw_gives_each_member_of_the_named_class_equally_often() -> None:
+    torch.manual_seed(0)
+    index = ClassIndex(LABELS, 3)
+    wanted = torch.tensor([[0, 1, 2]]).repeat(4000, 1)
+    drawn = index.draw(wanted)
+    assert torch.equal(LABELS[drawn], wanted)
+    counts = torch.bincount(drawn.flatten(), minlength=8) / 4000
+    torch.testing.assert_close(counts, 1 / torch.bincount(LABELS).float()[LABELS], atol=0.04, rtol=0)
+
+
+def test_draw_never_leaves_the_class_when_a_random_number_rounds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda shape, device: torch.ones(shape, device=device))
+    assert LABELS[ClassIndex(LABELS, 3).draw(torch.tensor([0, 1, 2]))].tolist() == [0, 1, 2]
+
+
+def test_representatives_are_different_images_of_their_class_in_order() -> None:
+    torch.manual_seed(0)
+    chosen = choose_representatives(ClassIndex(LABELS, 3), NAMES, 2)
+    assert LABELS[chosen].tolist() == [0, 0, 1, 1, 2, 2]
+    assert len(set(chosen.tolist())) == 6
+
+
+def test_too_few_images_for_the_representatives_is_an_error_that_names_the_class() -> None:
+    with pytest.raises(FaustnetError, match=r"'apple' has 2 training images, but 3"):
+        choose_representatives(ClassIndex(LABELS, 3), NAMES, 3)
+
+
+def test_named_representatives_are_sorted_by_class() -> None:
+    assert named_representatives([3, 0, 1], LABELS, NAMES, 1).tolist() == [1, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("positions", "said"), [([1, 3], "0 of the named"), ([1, 3, 0, 2], "2 of the named"), ([1, 3, 8], "no training image 8")]
+)
+def test_wrongly_named_representatives_are_refused(positions: list[int], said: str) -> None:
+    with pytest.raises(FaustnetError, match=said):
+        named_representatives(positions, LABELS, NAMES, 1)
+
+
+def test_scores_are_minus_the_euclidean_distance_to_a_single_reference() -> None:
+    embedding, references = torch.randn(4, 6).double(), torch.randn(3, 1, 6).double()
+    expected = [
+        [-(sum((a - b) ** 2 for a, b in zip(e, r[0], strict=True)) ** 0.5) for r in references.tolist()]
+        for e in embedding.tolist()
+    ]
+    torch.testing.assert_close(reference_scores(embedding, references, 0.02), torch.tensor(expected).double())
+
+
+def test_an_image_that_is_its_own_reference_has_distance_zero_despite_rounding() -> None:
+    embedding = torch.randn(50, 8) * 100
+    scores = reference_scores(embedding, embedding.unsqueeze(1), 1.0)
+    assert scores.isfinite().all()
+    assert scores.argmax(dim=1).tolist() == list(range(50))

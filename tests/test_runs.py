@@ -1,0 +1,233 @@
+"""The run folder, with real processes that are interrupted, killed and out of disk."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import faustnet as library
+from conftest import Answer
+from faustnet.errors import FaustnetError
+from faustnet.model import Model
+from faustnet.runs import Run
+
+QUICK = ["--widths", "48,32", "--embedding", "16", "--batch-size", "64", "--device", "cpu"]
+LONG = [*QUICK, "--method", "faust-tuplet", "--epochs", "12", "--set", "network.dropout=0.1", "--set", "data.crop=1"]
+Command = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    table = {"network": {"widths": [48, 32], "embedding": 16}, "training": {"epochs": 4, "batch_size": 64}}
+    table["optimiser"] = {"learning_rate": 0.01}
+    return library.train(table, tmp_path_factory.mktemp("runs") / "finished", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    process = start(folder, *LONG)
+    process.communicate()
+    assert process.returncode == 0
+    return load_file(folder / "model.safetensors")
+
+
+def start(folder: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
+    """The command line in a process of its own; `before` is Python that runs in it first."""
+    program = f"{before}\nfrom faustnet.cli import main\nmain()"
+    command = [sys.executable, "-c", program, "train", "--out", str(folder), *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_epoch(process: subprocess.Popen[str], number: int) -> None:
+    assert process.stderr
+    for line in process.stderr:
+        if line.strip().startswith(f"{number}/"):
+            return
+    pytest.fail("the training ended before that epoch")
+
+
+def same_tensors(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_a_finished_run_holds_all_that_its_result_depends_on(finished: Run) -> None:
+    names = {path.name for path in finished.folder.iterdir()}
+    assert names == {"recipe.toml", "history.json", "metrics.json", "model.safetensors", "environment.json"}
+    metrics = finished.metrics
+    assert metrics["test_accuracy"] > 0.85
+    assert len(metrics["layer_accuracy"]) == len(metrics["first_layers_accuracy"]) == 2
+    assert metrics["forward_passes"] == 1
+    assert sum(map(sum, metrics["confusion"])) == 360
+    assert [epoch["epoch"] for epoch in finished.history] == [1, 2, 3, 4]
+    environment = json.loads((finished.folder / "environment.json").read_text())
+    assert environment["torch"] == torch.__version__
+    assert environment["seed"] == 0
+
+
+def test_a_model_predicts_without_the_training_data(finished: Run, digits: library.data.DataSet) -> None:
+    model = library.load(finished.folder, device="cpu")
+    predictions = model.predict(digits.test.pixels)
+    right = [
+        model.class_names.index(p.class_name) == label for p, label in zip(predictions, digits.test.labels, strict=True)
+    ]
+    assert sum(right) / len(right) == pytest.approx(finished.metrics["test_accuracy"])
+    first = model.predict(digits.test.pixels, layers=[0])
+    assert [p.class_name for p in first] == [p.votes[0] for p in predictions]
+
+
+def test_a_model_refuses_images_of_another_shape(finished: Run) -> None:
+    with pytest.raises(FaustnetError, match="knows images of 1×8×8, but these are 1×9×9"):
+        finished.model().predict(torch.zeros(2, 1, 9, 9, dtype=torch.uint8))
+
+
+def test_a_model_file_of_another_shape_is_refused(finished: Run, tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    path = finished.folder / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        about = file.metadata()
+    tensors = load_file(path)
+    name = "method.network.layers.1.linear.weight"
+    save_file(tensors | {name: tensors[name][:, :-1].contiguous()}, tmp_path / "odd", about)
+    with pytest.raises(FaustnetError, match=r"linear.weight is 32×47 where it should be 32×48"):
+        Model.load(tmp_path / "odd")
+    del tensors[name]
+    save_file(tensors, tmp_path / "short", about)
+    with pytest.raises(FaustnetError, match=r"linear.weight is missing"):
+        Model.load(tmp_path / "short")
+    save_file(tensors, tmp_path / "strange")
+    with pytest.raises(FaustnetError, match=r"not a model of faustnet's"):
+        Model.load(tmp_path / "strange")
+    (tmp_path / "cut").write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(FaustnetError, match="is damaged"):
+        Model.load(tmp_path / "cut")
+
+
+def test_an_existing_folder_is_left_alone(finished: Run, faustnet: Command) -> None:
+    before = {path.name: path.read_bytes() for path in finished.folder.iterdir()}
+    answer = faustnet("train", *QUICK, "--out", finished.folder)
+    assert answer.code == 2
+    assert "exists already: choose another --out, or continue it with --resume" in answer.sentence
+    assert {path.name: path.read_bytes() for path in finished.folder.iterdir()} == before
+
+
+def test_resuming_a_finished_run_changes_nothing(finished: Run, faustnet: Command) -> None:
+    before = (finished.folder / "model.safetensors").read_bytes()
+    answer = faustnet("train", "--out", finished.folder, "--resume")
+    assert answer.code == 0
+    assert (finished.folder / "model.safetensors").read_bytes() == before
+
+
+def test_a_mistake_that_shows_late_leaves_no_folder(faustnet: Command, tmp_path: Path) -> None:
+    answer = faustnet("train", "--out", tmp_path / "run", "--set", "options.representatives=1000")
+    assert answer.code == 2
+    assert "training images, but 1000 representatives of each class are wanted" in answer.sentence
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_at_a_batch_and_continues_to_the_same_weights(
+    number: int, uninterrupted: dict[str, torch.Tensor], faustnet: Command, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    process = start(folder, *LONG)
+    wait_for_epoch(process, 2)
+    process.send_signal(number)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert f"faustnet train --resume --out {folder}" in err
+    assert not Run(folder).finished
+    assert leftovers(folder) == []
+    answer = faustnet("train", *LONG, "--out", folder, "--resume")
+    assert answer.code == 0
+    assert "continuing after epoch" in answer.err
+    assert same_tensors(load_file(folder / "model.safetensors"), uninterrupted)
+    assert len(Run(folder).history) == 12
+
+
+def test_a_killed_run_continues_from_its_last_epoch_to_the_same_weights(
+    uninterrupted: dict[str, torch.Tensor], faustnet: Command, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    process = start(folder, *LONG)
+    wait_for_epoch(process, 3)
+    process.kill()
+    process.communicate()
+    assert len(Run(folder).history) >= 3
+    assert faustnet("train", "--out", folder, "--resume").code == 0
+    assert same_tensors(load_file(folder / "model.safetensors"), uninterrupted)
+
+
+def test_a_full_disk_loses_nothing_that_was_saved(
+    uninterrupted: dict[str, torch.Tensor], faustnet: Command, tmp_path: Path
+) -> None:
+    """A limit on the size of files makes the write of a checkpoint fail in its middle."""
+    folder = tmp_path / "run"
+    process = start(folder, *LONG)
+    wait_for_epoch(process, 2)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    saved = (folder / "checkpoint.safetensors").read_bytes()
+    limit = len(saved) // 2
+    before = (
+        "import resource, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+    )
+    process = start(folder, "--resume", before=before)
+    _, err = process.communicate()
+    assert process.returncode == 2
+    assert "checkpoint.safetensors could not be written (File too large)" in err
+    assert "Traceback" not in err
+    assert (folder / "checkpoint.safetensors").read_bytes() == saved
+    assert leftovers(folder) == []
+    assert faustnet("train", "--out", folder, "--resume").code == 0
+    assert same_tensors(load_file(folder / "model.safetensors"), uninterrupted)
+
+
+def test_a_run_continues_only_with_the_recipe_it_was_begun_with(finished: Run, faustnet: Command) -> None:
+    answer = faustnet("train", "--out", finished.folder, "--resume", "--learning-rate", "0.5")
+    assert answer.code == 2
+    assert "was begun with another optimiser.learning_rate" in answer.sentence
+
+
+def test_a_damaged_checkpoint_is_refused(finished: Run, faustnet: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "recipe.toml").write_bytes((finished.folder / "recipe.toml").read_bytes())
+    (folder / "checkpoint.safetensors").write_bytes(b"half a checkpoint")
+    answer = faustnet("train", "--out", folder, "--resume", "--device", "cpu")
+    assert answer.code == 2
+    assert "checkpoint.safetensors is damaged" in answer.sentence
+
+
+def test_folders_that_are_no_runs_are_refused(faustnet: Command, tmp_path: Path) -> None:
+    assert "is not a run" in faustnet("train", "--out", tmp_path, "--resume").sentence
+    assert "is not a run" in faustnet("evaluate", tmp_path).sentence
+    (tmp_path / "file").write_text("")
+    answer = faustnet("train", *QUICK, "--out", tmp_path / "file" / "run")
+    assert answer.code == 2
+    assert "cannot be made" in answer.sentence
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(faustnet: Command, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        target = Path("/proc/faustnet-run")
+    else:
+        tmp_path.chmod(0o500)
+        target = tmp_path / "run"
+    answer = faustnet("train", *QUICK, "--epochs", "1", "--out", target)
+    assert answer.code == 2
+    assert "cannot be made" in answer.sentence

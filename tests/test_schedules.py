@@ -1,0 +1,119 @@
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from conftest import run_to_end, small_method, small_trainer, started
+from faustnet.data import Augmentation, ImageSource
+from faustnet.errors import FaustnetError
+from faustnet.methods import METHODS, LocalMethod
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings
+from faustnet.schedules import Greedy, Sequential
+from faustnet.training import seeded
+
+LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMethod)]
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_sequential_is_algorithm_1_written_out(name: str, source: ImageSource) -> None:
+    """Each layer takes its step before the next one works, on what it computed before that step."""
+    ours, theirs = started(name, source), started(name, source)
+    schedule = Sequential(ours, source, OptimiserSettings().make)
+    schedule.enter(0)
+    optimisers = [torch.optim.Adam(layer.parameters(), lr=1e-3) for layer in theirs.network]
+    batches = [torch.arange(64) + 64 * number for number in range(5)]
+    with seeded(5):
+        for index in batches:
+            schedule.step(index)
+    with seeded(5):
+        for index in batches:
+            y = source.labels[index]
+            rows = theirs.rows(source.plain(index), y)
+            for layer, optimiser in zip(theirs.network, optimisers, strict=True):
+                passed_on, embedding = layer(rows)
+                optimiser.zero_grad()
+                theirs.local_loss(embedding, y).backward()
+                optimiser.step()
+                rows = passed_on.detach()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_greedy_caches_just_what_the_finished_layers_would_give(name: str, source: ImageSource) -> None:
+    method = started(name, source, NetworkSettings((24, 20, 16), 12))
+    greedy = Greedy(method, source, OptimiserSettings().make)
+    x, y = source.plain(torch.arange(50)), source.labels[:50]
+    with seeded(7):
+        rows = method.rows(x, y)
+    for stage, layer in enumerate(method.network):
+        greedy.enter(stage)
+        with seeded(7):
+            torch.testing.assert_close(
+                method.rows(greedy.received.plain(torch.arange(50)), y).flatten(1), rows, rtol=1e-4, atol=1e-5
+            )
+        rows = layer(rows)[0].detach()
+
+
+def test_greedy_trains_one_layer_after_the_other(source: ImageSource, held_out: ImageSource) -> None:
+    trainer = small_trainer("faust-representative", source, held_out, schedule="greedy", epochs=3)
+    fresh = small_method("faust-representative")
+    weights = [[layer.linear.weight.clone() for layer in fresh.network]]
+    trainer.run(
+        lambda: None, lambda epoch: weights.append([layer.linear.weight.clone() for layer in trainer.method.network])
+    )
+    assert len(trainer.history) == 6
+    for number, (before, after) in enumerate(pairwise(weights)):
+        changed = [not torch.equal(b, a) for b, a in zip(before, after, strict=True)]
+        assert changed == ([True, False] if number < 3 else [False, True])
+    assert [[loss is None for loss in epoch.losses] for epoch in trainer.history] == [[False, True]] * 3 + [
+        [True, False]
+    ] * 3
+    assert trainer.history[0].layer_accuracy[1] is None
+    assert trainer.history[-1].accuracy > 0.6
+
+
+def test_the_first_greedy_layer_learns_what_it_would_learn_beside_the_others(
+    source: ImageSource, held_out: ImageSource
+) -> None:
+    greedy = run_to_end(small_trainer("faust-tuplet", source, held_out, schedule="greedy"))
+    together = run_to_end(small_trainer("faust-tuplet", source, held_out))
+    assert torch.equal(greedy.method.network[0].linear.weight, together.method.network[0].linear.weight)
+
+
+def test_backprop_cannot_be_trained_greedily(source: ImageSource, held_out: ImageSource) -> None:
+    with pytest.raises(FaustnetError, match="backprop cannot train one layer alone"):
+        small_trainer("backprop", source, held_out, schedule="greedy")
+
+
+class NoWaiting(TorchDispatchMode):
+    """Refuses the operations that make the host wait for a device: reading a number, counting, comparing."""
+
+    WAITING = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "unique", "masked_select", "item")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = func.__name__.split(".")[0]
+        assert name not in self.WAITING, f"{name} waits for the device"
+        assert not any(
+            isinstance(arg, torch.Tensor) and arg.dtype == torch.bool for arg in (args[1] if name == "index" else [])
+        )
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("name", "schedule"), [(n, "sequential") for n in METHODS] + [(n, "greedy") for n in LOCAL])
+def test_nothing_between_batches_waits_for_the_device(
+    name: str, schedule: str, source: ImageSource, held_out: ImageSource
+) -> None:
+    distortion = Augmentation(flip=schedule == "sequential", crop=int(schedule == "sequential"))
+    images = ImageSource(source.images, source.scaling, source.class_names, distortion)
+    trainer = small_trainer(name, images, held_out, network=NetworkSettings((24, 20), 12, dropout=0.1), schedule=schedule)
+
+    def after_batch() -> None:
+        if trainer.batch == 3:
+            trainer.stop()
+
+    with NoWaiting():
+        assert not trainer.run(after_batch, lambda epoch: None)
+    assert trainer.batch == 3

@@ -1,0 +1,146 @@
+import pytest
+import torch
+
+from conftest import run_to_end, small_trainer
+from faustnet.data import Augmentation, ImageSource
+from faustnet.errors import FaustnetError
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings
+from faustnet.training import Trainer
+
+RANDOM = NetworkSettings((32, 24), 16, dropout=0.2)
+
+
+@pytest.fixture(scope="module")
+def distorted(source: ImageSource) -> ImageSource:
+    return ImageSource(source.images, source.scaling, source.class_names, Augmentation(flip=True, crop=1))
+
+
+def same_weights(one: Trainer, other: Trainer) -> bool:
+    pairs = zip(one.method.state_dict().values(), other.method.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("stop_at", [1, 3, 5, 7, 10])
+def test_a_run_that_was_put_down_ends_as_one_that_was_not(
+    stop_at: int, optimiser: str, distorted: ImageSource, held_out: ImageSource
+) -> None:
+    """With everything random that there is: drawn tuplets, dropout, flips and crops. An epoch has five batches."""
+
+    def make() -> Trainer:
+        settings = OptimiserSettings(optimiser, learning_rate=1e-3, weight_decay=0.01)
+        return small_trainer("faust-tuplet", distorted, held_out, network=RANDOM, optimiser=settings, epochs=3)
+
+    done = 0
+    interrupted = make()
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+        if done == stop_at:
+            interrupted.stop()
+
+    assert not interrupted.run(count, lambda epoch: None)
+    tensors, facts = interrupted.state()
+    torch.rand(17)  # what happens in between is of no consequence
+    continued = make()
+    continued.restore({name: tensor.clone() for name, tensor in tensors.items()}, facts)
+    run_to_end(continued)
+    whole = run_to_end(make())
+    assert same_weights(continued, whole)
+    assert [epoch.losses for epoch in continued.history] == [epoch.losses for epoch in whole.history]
+
+
+@pytest.mark.parametrize("stop_at", [3, 10, 12, 20])
+def test_a_greedy_run_can_be_put_down_in_any_stage(stop_at: int, source: ImageSource, held_out: ImageSource) -> None:
+    def make() -> Trainer:
+        return small_trainer(
+            "forward-forward", source, held_out, network=NetworkSettings((32, 24, 16), dropout=0.2), schedule="greedy"
+        )
+
+    done = 0
+    interrupted = make()
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+        if done == stop_at:
+            interrupted.stop()
+
+    interrupted.run(count, lambda epoch: None)
+    continued = make()
+    continued.restore(*interrupted.state())
+    assert same_weights(run_to_end(continued), run_to_end(make()))
+
+
+def test_training_leaves_the_callers_random_numbers_alone(source: ImageSource, held_out: ImageSource) -> None:
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    run_to_end(small_trainer("faust-triplet", source, held_out, network=RANDOM))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_history_has_every_layers_loss_and_accuracy(source: ImageSource, held_out: ImageSource) -> None:
+    seen = []
+    trainer = small_trainer("faust-representative", source, held_out, epochs=3)
+    trainer.run(lambda: None, seen.append)
+    assert seen == trainer.history
+    assert [epoch.epoch for epoch in seen] == [1, 2, 3]
+    for epoch in seen:
+        assert len(epoch.losses) == len(epoch.layer_accuracy) == 2
+        assert 0 <= epoch.accuracy <= 1
+        assert epoch.seconds > 0
+
+
+def test_the_loss_in_the_history_is_the_mean_over_the_batches(source: ImageSource, held_out: ImageSource) -> None:
+    trainer = small_trainer("faust-representative", source, held_out, epochs=1)
+    step, losses = trainer.schedule.step, []
+
+    def watched(index: torch.Tensor) -> torch.Tensor:
+        losses.append(step(index))
+        return losses[-1]
+
+    trainer.schedule.step = watched  # type: ignore[method-assign]
+    run_to_end(trainer)
+    assert trainer.history[0].losses == pytest.approx(torch.stack(losses).mean(0).tolist())
+
+
+def test_every_image_is_seen_once_in_an_epoch_and_in_another_order_in_the_next(
+    source: ImageSource, held_out: ImageSource
+) -> None:
+    trainer = small_trainer("backprop", source, held_out, epochs=2)
+    step, seen = trainer.schedule.step, []
+    trainer.schedule.step = lambda index: (seen.extend(index.tolist()), step(index))[1]  # type: ignore[method-assign]
+    run_to_end(trainer)
+    assert sorted(seen[:320]) == sorted(seen[320:]) == list(range(320))
+    assert seen[:320] != seen[320:]
+
+
+@pytest.mark.parametrize(("name", "what"), [("faust-representative", "The loss of layer 1"), ("backprop", "The loss")])
+def test_a_loss_that_is_no_number_stops_the_run_and_says_where(
+    name: str, what: str, source: ImageSource, held_out: ImageSource
+) -> None:
+    settings = OptimiserSettings("sgd", learning_rate=1e30)
+    trainer = small_trainer(name, source, held_out, optimiser=settings)
+    with pytest.raises(
+        FaustnetError, match=f"^{what} is no longer a finite number in epoch 1: try a learning rate below 1e"
+    ):
+        run_to_end(trainer)
+
+
+def test_a_weight_that_breaks_in_the_last_step_is_noticed(source: ImageSource, held_out: ImageSource) -> None:
+    trainer = small_trainer("faust-representative", source, held_out, epochs=1)
+
+    def break_at_the_end() -> None:
+        if trainer.batch == trainer.batches:
+            trainer.method.network[1].linear.bias.data[0] = torch.nan
+
+    with pytest.raises(FaustnetError, match="A weight of layer 2 is no longer a finite number in epoch 1"):
+        trainer.run(break_at_the_end, lambda epoch: None)
+
+
+def test_a_batch_larger_than_the_data_is_refused(source: ImageSource, held_out: ImageSource) -> None:
+    with pytest.raises(FaustnetError, match="A batch of 321 is larger than the 320 training images"):
+        small_trainer("backprop", source, held_out, batch_size=321)
