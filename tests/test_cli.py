@@ -107,14 +107,20 @@ def test_predict_names_the_class_its_score_and_each_layers_vote(
     assert "layer 2" in table
 
 
-def test_own_images_and_arrays_are_trained_on(faustnet: Command, digits: DataSet, tmp_path: Path) -> None:
+def test_own_images_and_arrays_are_trained_on(
+    faustnet: Command, digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(400):
         folder = tmp_path / "own" / f"digit {int(digits.train.labels[number])}"
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(digits.train.pixels[number, 0].numpy()).save(folder / f"{number}.png")
-    answer = faustnet("train", "--dataset", tmp_path / "own", *QUICK, "--out", tmp_path / "a", "--json")
+    monkeypatch.chdir(tmp_path)
+    answer = faustnet("train", "--dataset", "own", *QUICK, "--out", tmp_path / "a", "--json")
     assert json.loads(answer.out)["test_accuracy"] > 0.6
     assert json.loads(answer.out)["class_names"][3] == "digit 3"
+    monkeypatch.chdir("/")
+    again = json.loads(faustnet("evaluate", tmp_path / "a", "--json", "--device", "cpu").out)
+    assert again[0]["accuracy"] == json.loads(answer.out)["test_accuracy"], "whatever folder it is asked from"
     train, test = digits.train, digits.test
     np.savez(
         tmp_path / "own.npz",

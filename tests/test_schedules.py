@@ -5,13 +5,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import run_to_end, small_method, small_trainer, started
-from faustnet.data import Augmentation, ImageSource
+from faustnet.data import Augmentation, ImageSource, Scaling
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
 from faustnet.schedules import Greedy, Sequential
-from faustnet.training import seeded
+from faustnet.training import Trainer, TrainingSettings, seeded
 
 LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMethod)]
 
@@ -117,3 +117,28 @@ def test_nothing_between_batches_waits_for_the_device(
     with NoWaiting():
         assert not trainer.run(after_batch, lambda epoch: None)
     assert trainer.batch == 3
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("name", "schedule"), [(n, "sequential") for n in METHODS] + [(n, "greedy") for n in LOCAL])
+def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
+    name: str, schedule: str, source: ImageSource, held_out: ImageSource
+) -> None:
+    gpu = torch.device("cuda")
+    scaling = Scaling(source.scaling.mean.to(gpu), source.scaling.deviation.to(gpu))
+    images, others = (ImageSource(s.images.to(gpu), scaling, s.class_names) for s in (source, held_out))
+    method = small_method(name, NetworkSettings((64, 48), 32, dropout=0.1)).to(gpu)
+    settings = TrainingSettings(epochs=12, batch_size=64, schedule=schedule)
+    trainer = Trainer(method, images, others, settings, OptimiserSettings(learning_rate=3e-3), seed=0)
+    step = trainer.schedule.step
+
+    def strict(index: torch.Tensor) -> torch.Tensor:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return step(index)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    trainer.schedule.step = strict  # type: ignore[method-assign]
+    run_to_end(trainer)
+    assert trainer.history[-1].accuracy > 0.5

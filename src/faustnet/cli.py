@@ -17,7 +17,7 @@ from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.progress import Lines
-from faustnet.recipes import read_recipe, recipe_from, set_key
+from faustnet.recipes import Recipe, read_recipe, recipe_from, set_key
 from faustnet.runs import Run
 from faustnet.runs import train as train_recipe
 from faustnet.version import VERSION
@@ -27,47 +27,54 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
-    rich_markup_mode="rich",
 )
 
+DEFAULT = Recipe()
+WIDTHS = ",".join(map(str, DEFAULT.network.widths))
+
+
+def _option(about: str, default: object) -> Any:
+    """An option that is left out unless given, shown with what a recipe has by default."""
+    return typer.Option(help=about, show_default=str(default))
+
+
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-DataDir = Annotated[
-    Path | None, typer.Option(help="Where data sets lie or are put. [default: $FAUSTNET_DATA, or a cache folder]")
-]
+DataDir = Annotated[Path | None, _option("Where data sets lie, or are put.", "$FAUSTNET_DATA, or a cache folder")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Layers = Annotated[str | None, typer.Option(help="Answer from these layers alone, e.g. 1,3. [default: all]")]
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
+Layers = Annotated[str | None, _option("Answer from these layers alone, e.g. 1,3.", "all")]
+OWN_DATA = "a folder of class folders, or an .npz file"
 
 
 @app.command()
 def train(
-    dataset: Annotated[
-        str | None,
-        typer.Option(help=f"{', '.join(DATASETS)}, or your own: a folder of class folders, or an .npz file."),
+    dataset: Annotated[str | None, _option(f"{', '.join(DATASETS)}, or your own: {OWN_DATA}.", DEFAULT.dataset)] = None,
+    method: Annotated[str | None, _option("How to train; see 'faustnet methods'.", DEFAULT.method)] = None,
+    widths: Annotated[str | None, _option("Units of each layer.", WIDTHS)] = None,
+    embedding: Annotated[
+        int | None, _option("Size of each FAUST layer's embedding; 0 for no projection.", DEFAULT.network.embedding)
     ] = None,
-    method: Annotated[str | None, typer.Option(help="See 'faustnet methods'.")] = None,
-    widths: Annotated[str | None, typer.Option(help="Units of each layer, e.g. 500,500,500.")] = None,
-    embedding: Annotated[int | None, typer.Option(help="Size of each layer's embedding; 0 for no projection.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Times that every layer sees the training images.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images in a batch.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Of the optimiser, at its highest.")] = None,
+    epochs: Annotated[
+        int | None, _option("How often every layer sees the training images.", DEFAULT.training.epochs)
+    ] = None,
+    batch_size: Annotated[int | None, _option("Images in a batch.", DEFAULT.training.batch_size)] = None,
+    learning_rate: Annotated[
+        float | None, _option("Of the optimiser, at its highest.", DEFAULT.optimiser.learning_rate)
+    ] = None,
     schedule: Annotated[
-        str | None, typer.Option(help="sequential: all layers on each batch; greedy: one layer after the other.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
-    recipe: Annotated[
         str | None,
-        typer.Option(help="A TOML file, or the name of a recipe that comes along; options given beside it win."),
+        _option("sequential: all layers on each batch; greedy: one layer after the other.", DEFAULT.training.schedule),
+    ] = None,
+    seed: Annotated[int | None, _option("Of everything that is drawn at random.", DEFAULT.seed)] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="A TOML file, or the name of a recipe that comes along; options beside it win.")
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any other key of a recipe, e.g. options.scale=0.1; may be repeated."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other key of a recipe, e.g. options.scale=0.1."),
     ] = None,
     device: Device = "auto",
     data_dir: DataDir = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder. [default: a new one in runs/]")] = None,
+    out: Annotated[Path | None, _option("The run's folder.", "a new one in runs/")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -135,7 +142,7 @@ def evaluate(
 
 @app.command()
 def predict(
-    run: RunFolder,
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     images: Annotated[list[Path], typer.Argument(help="Image files, of any size.")],
     layers: Layers = None,
     device: Device = "auto",

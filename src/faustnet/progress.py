@@ -1,6 +1,6 @@
 """Watching a training: a line for each epoch, and on a terminal a bar below them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -8,6 +8,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from faustnet.data import DataSet
 from faustnet.model import Model
 from faustnet.training import Epoch, Trainer
+
+CELL = 9  # characters of a column
 
 
 class Lines:
@@ -25,6 +27,7 @@ class Lines:
             disable=not self.console.is_terminal,
         )
         self.task: TaskID | None = None
+        self.epochs = 0
 
     def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
         recipe, method = model.recipe, model.method
@@ -32,23 +35,21 @@ class Lines:
         shape = "×".join(map(str, model.shape))
         widths = "-".join(map(str, recipe.network.widths))
         count = sum(parameter.numel() for parameter in method.parameters())
-        held_out = "validation" if recipe.training.validation else "test"
         self.console.print(
             f"[bold]{recipe.method}[/bold] on {data.name}: {len(trainer.train.labels):,} training images of {shape}, "
             f"{len(model.class_names)} classes; layers {widths}, {count:,} weights, on {trainer.device.type}"
         )
-        if trainer.history:
-            self.console.print(f"continuing after epoch {len(trainer.history)}, batch {trainer.batch} of {trainer.batches}")
-        several = len(method.voters) > 1
-        self.console.print(
-            f"[dim]{'epoch':>{_epoch_width(self.epochs)}}   loss of each layer, {held_out} accuracy "
-            f"{'of each layer and of all together' if several else ''} in %, seconds[/dim]"
-        )
-        self.task = self.bar.add_task(
-            recipe.method,
-            total=trainer.epochs * trainer.batches,
-            completed=len(trainer.history) * trainer.batches + trainer.batch,
-        )
+        if trainer.history or trainer.batch:
+            self.console.print(f"continuing after {len(trainer.history)} epochs and {trainer.batch} batches")
+        losses = len(trainer.schedule.layers) * trainer.schedule.stages
+        layers = [f"layer {number + 1}" for number in range(losses)] if losses > 1 else ["output"]
+        voters = [*method.voters, "all"] if len(method.voters) > 1 else method.voters
+        held_out = "validation" if recipe.training.validation else "test"
+        titles = "loss".rjust(CELL).ljust(CELL * len(layers)) + f"{held_out} accuracy, %".rjust(CELL + 10)
+        self.console.print(f"[dim]{'':7}{titles}[/dim]")
+        self.console.print(f"[dim]{'epoch':>7}{_cells([*layers, '', *voters, 'seconds'])}[/dim]")
+        done = len(trainer.history) * trainer.batches + trainer.batch
+        self.task = self.bar.add_task(recipe.method, total=trainer.epochs * trainer.batches, completed=done)
         self.bar.start()
 
     def batch(self) -> None:
@@ -56,19 +57,17 @@ class Lines:
             self.bar.advance(self.task)
 
     def epoch(self, epoch: Epoch) -> None:
-        number = f"{epoch.epoch}/{self.epochs}".rjust(_epoch_width(self.epochs))
-        layers = f"{_numbers(epoch.layer_accuracy, 100, 2)}   all " if len(epoch.layer_accuracy) > 1 else ""
-        self.console.print(
-            f"{number}   {_numbers(epoch.losses, 1, 4)}   {layers}[bold]{epoch.accuracy:.2%}[/bold]   {epoch.seconds:.1f} s"
-        )
+        accuracies = [*epoch.layer_accuracy, epoch.accuracy] if len(epoch.layer_accuracy) > 1 else epoch.layer_accuracy
+        cells = [*_numbers(epoch.losses, 1, 4), "", *_numbers(accuracies, 100, 2), f"{epoch.seconds:.1f}"]
+        self.console.print(f"{f'{epoch.epoch}/{self.epochs}':>7}{_cells(cells)}")
 
     def end(self) -> None:
         self.bar.stop()
 
 
-def _epoch_width(epochs: int) -> int:
-    return max(5, 2 * len(str(epochs)) + 1)
+def _cells(texts: Iterable[str]) -> str:
+    return "".join(text.rjust(CELL) if text else " " * (CELL // 3) for text in texts)
 
 
-def _numbers(values: Sequence[float | None], factor: float, digits: int) -> str:
-    return " ".join("   –" if value is None else f"{value * factor:.{digits}f}" for value in values)
+def _numbers(values: Sequence[float | None], factor: float, digits: int) -> list[str]:
+    return ["–" if value is None else f"{value * factor:.{digits}f}" for value in values]

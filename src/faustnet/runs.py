@@ -6,6 +6,7 @@ import platform
 import subprocess
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from safetensors.torch import save
 
-from faustnet.data import DataSet, ImageSource, load_data
+from faustnet.data import DataSet, ImageSource, load_data, located
 from faustnet.errors import FaustnetError
 from faustnet.model import Model, read_tensors
 from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, write_recipe
@@ -142,6 +143,7 @@ def train(
 ) -> Run:
     """Train a recipe into a folder, or continue the run that is there. The run may come back unfinished, if it was
     stopped; everything that a user may have got wrong is found out before the folder is made."""
+    recipe = replace(recipe, dataset=located(recipe.dataset))
     run = _open_to_resume(folder, recipe) if resume else Run(folder)
     if not resume:
         run.refuse_existing()

@@ -11,7 +11,7 @@ from faustnet.data.own import load_folder, load_npz, read_image
 from faustnet.errors import FaustnetError
 
 __all__ = [
-    "DATASETS", "Augmentation", "DataSet", "ImageSource", "Images", "Scaling", "data_folder", "load_data", "read_image"
+    "DATASETS", "Augmentation", "DataSet", "ImageSource", "Images", "Scaling", "data_folder", "load_data", "located", "read_image"
 ]  # fmt: skip
 
 DATASETS: dict[str, tuple[Callable[[Path], DataSet], str]] = {
@@ -26,6 +26,11 @@ def data_folder(chosen: Path | None = None) -> Path:
     """Where data sets are kept: as chosen, or FAUSTNET_DATA, or a folder in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return chosen or Path(os.environ.get("FAUSTNET_DATA") or cache / "faustnet")
+
+
+def located(name: str) -> str:
+    """The name of a data set as it is; the path of the user's own made absolute, so that it holds from anywhere."""
+    return name if name in DATASETS or not Path(name).exists() else str(Path(name).resolve())
 
 
 def load_data(name: str, data_dir: Path | None = None, image_size: int = 0) -> DataSet:
