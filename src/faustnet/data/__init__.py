@@ -11,8 +11,17 @@ from faustnet.data.own import load_folder, load_npz, read_image
 from faustnet.errors import FaustnetError
 
 __all__ = [
-    "DATASETS", "Augmentation", "DataSet", "ImageSource", "Images", "Scaling", "data_folder", "load_data", "located", "read_image"
-]  # fmt: skip
+    "DATASETS",
+    "Augmentation",
+    "DataSet",
+    "ImageSource",
+    "Images",
+    "Scaling",
+    "data_folder",
+    "load_data",
+    "located",
+    "read_image",
+]
 
 DATASETS: dict[str, tuple[Callable[[Path], DataSet], str]] = {
     "digits": (official.digits, "1,797 grey digits of 8×8, comes with scikit-learn, no download"),
