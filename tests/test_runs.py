@@ -155,6 +155,7 @@ def test_an_interrupted_run_ends_at_a_batch_and_continues_to_the_same_weights(
     assert "continuing after" in answer.err
     assert same_tensors(load_file(folder / "model.safetensors"), uninterrupted)
     assert len(Run(folder).history) == 12
+    assert len(Run(folder).read("environment.json")["earlier"]) == 1
 
 
 def test_a_killed_run_continues_from_its_last_epoch_to_the_same_weights(
@@ -166,7 +167,7 @@ def test_a_killed_run_continues_from_its_last_epoch_to_the_same_weights(
     process.kill()
     process.communicate()
     assert len(Run(folder).history) >= 3
-    assert faustnet("train", "--out", folder, "--resume").code == 0
+    assert faustnet("train", "--out", folder, "--resume", "--device", "cpu").code == 0
     assert same_tensors(load_file(folder / "model.safetensors"), uninterrupted)
 
 
@@ -186,14 +187,14 @@ def test_a_full_disk_loses_nothing_that_was_saved(
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     )
-    process = start(folder, "--resume", before=before)
+    process = start(folder, "--resume", "--device", "cpu", before=before)
     _, err = process.communicate()
     assert process.returncode == 2
     assert "checkpoint.safetensors could not be written (File too large)" in err
     assert "Traceback" not in err
     assert (folder / "checkpoint.safetensors").read_bytes() == saved
     assert leftovers(folder) == []
-    assert faustnet("train", "--out", folder, "--resume").code == 0
+    assert faustnet("train", "--out", folder, "--resume", "--device", "cpu").code == 0
     assert same_tensors(load_file(folder / "model.safetensors"), uninterrupted)
 
 
@@ -203,14 +204,21 @@ def test_a_run_continues_only_with_the_recipe_it_was_begun_with(finished: Run, f
     assert "was begun with another optimiser.learning_rate" in answer.sentence
 
 
-def test_a_damaged_checkpoint_is_refused(finished: Run, faustnet: Command, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_damaged_or_of_another_shape_is_refused(
+    finished: Run, faustnet: Command, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "recipe.toml").write_bytes((finished.folder / "recipe.toml").read_bytes())
-    (folder / "checkpoint.safetensors").write_bytes(b"half a checkpoint")
+    path = folder / "checkpoint.safetensors"
+    path.write_bytes(b"half a checkpoint")
     answer = faustnet("train", "--out", folder, "--resume", "--device", "cpu")
     assert answer.code == 2
     assert "checkpoint.safetensors is damaged" in answer.sentence
+    save_file({"method.network.layers.0.linear.weight": torch.zeros(3, 3)}, path, {"facts": "{}"})
+    answer = faustnet("train", "--out", folder, "--resume", "--device", "cpu")
+    assert answer.code == 2
+    assert "checkpoint.safetensors does not fit its recipe" in answer.sentence
 
 
 def test_folders_that_are_no_runs_are_refused(faustnet: Command, tmp_path: Path) -> None:

@@ -117,6 +117,14 @@ class Run:
     def write_json(self, name: str, content: Any) -> None:
         self.write(name, (json.dumps(content, indent=1) + "\n").encode())
 
+    def note_environment(self, device: torch.device) -> None:
+        """Where the run is being made; a run that was continued says where it was made before."""
+        now = environment(device, self.recipe.seed)
+        if (self.folder / ENVIRONMENT).exists():
+            before = self.read(ENVIRONMENT)
+            now["earlier"] = [*before.pop("earlier", []), before]
+        self.write_json(ENVIRONMENT, now)
+
     def save(self, trainer: Trainer) -> None:
         """Keep the trainer's state and the history so far."""
         tensors, facts = trainer.state()
@@ -129,7 +137,10 @@ class Run:
         path = self.folder / CHECKPOINT
         if path.exists():
             metadata, tensors = read_tensors(path)
-            trainer.restore(tensors, json.loads(metadata["facts"]))
+            try:
+                trainer.restore(tensors, json.loads(metadata["facts"]))
+            except (RuntimeError, KeyError, ValueError, TypeError):
+                raise FaustnetError(f"{path} does not fit its recipe: delete it to start the run anew.") from None
 
 
 def train(
@@ -161,7 +172,7 @@ def train(
         run.restore(trainer)
     else:
         run = Run.create(folder, recipe)
-    run.write_json(ENVIRONMENT, environment(device, recipe.seed))
+    run.note_environment(device)
 
     def on_epoch(epoch: Epoch) -> None:
         run.save(trainer)

@@ -98,7 +98,7 @@ class Trainer:
     def finished(self) -> bool:
         return len(self.history) == self.epochs
 
-    def stop(self, *_: Any) -> None:
+    def stop(self) -> None:
         """End `run` after the batch that is under way."""
         self.stopping = True
 
@@ -107,10 +107,11 @@ class Trainer:
         with seeded(self.seed, self.device):
             self._set_generator_states(self._generators)
             while not (self.finished or self.stopping):
-                if self._run_batches(on_batch):
+                complete = self._run_batches(on_batch)
+                if complete:
                     self._close_epoch()
                 self._generators = self._generator_states()
-                if self.batch == 0:
+                if complete:
                     on_epoch(self.history[-1])
         return self.finished
 

@@ -103,9 +103,9 @@ class Method(nn.Module, ABC):
 class LocalMethod(Method):
     """A method whose layers need nothing from each other: schedules may train them in any order that keeps the rows'."""
 
-    @abstractmethod
     def feed_from(self, train: Source) -> None:
-        """Take the rows that anchors are compared with from here: from the images, or from their cached activations."""
+        """Take what anchors are compared with from here: from the images, or from a layer's activations of them. A
+        method whose rows are made of the batch alone has nothing to do."""
 
     @abstractmethod
     def rows(self, x: Tensor, y: Tensor) -> Tensor:

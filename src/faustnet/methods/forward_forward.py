@@ -71,9 +71,6 @@ class ForwardForward(LocalMethod):
     def start(self, train: Source) -> None:
         require(self.classes > 1, "There is one class only, so there is no wrong label: give images of two classes or more.")
 
-    def feed_from(self, train: Source) -> None:
-        """Nothing: both kinds of rows are made of the batch alone."""
-
     def labelled(self, x: Tensor, labels: Tensor) -> Tensor:
         """Images with these labels written over their first C values, (B, d); or, from the `variants` that a cache
         holds, (B, C, w), the ones that carry these labels, (B, w)."""
