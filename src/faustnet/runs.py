@@ -232,7 +232,7 @@ def environment(device: torch.device, seed: int) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree this runs from, with a plus if there are changes in it."""
+    """The commit of the source tree this runs from, with a plus if the package has changes in it."""
     here = Path(__file__).resolve().parent
 
     def git(*words: str) -> str:
@@ -241,7 +241,7 @@ def _commit() -> str | None:
     try:
         if not git("ls-files", Path(__file__).name):  # an installed copy inside somebody else's repository
             return None
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 
