@@ -1,7 +1,11 @@
 """What the tests share: small real data, the large sets where they are, and the command line in this process."""
 
 import os
-from collections.abc import Callable
+
+# Small tensors gain nothing by threads, and on a busy machine they would wait on each other.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +46,14 @@ def large_data() -> Path:
     if not folder:
         pytest.skip("FAUSTNET_DATA does not name a folder with the large data sets")
     return Path(folder)
+
+
+@pytest.fixture
+def all_cores() -> Iterator[None]:
+    """For the few tests that train networks of full size."""
+    torch.set_num_threads(os.cpu_count() or 1)
+    yield
+    torch.set_num_threads(1)
 
 
 def small_method(name: str, network: NetworkSettings = SMALL, seed: int = 0, **options: object) -> Method:

@@ -9,6 +9,7 @@ import pytest
 from conftest import Answer
 
 Command = Callable[..., Answer]
+pytestmark = pytest.mark.usefixtures("all_cores")
 
 
 def test_faust_reaches_96_percent_on_digits(faustnet: Command, tmp_path: Path) -> None:

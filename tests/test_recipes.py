@@ -9,7 +9,7 @@ from faustnet.recipes import Recipe, as_table, differences, read_recipe, recipe_
 
 SHIPPED = [entry.name for entry in files("faustnet.recipes").iterdir() if entry.name.endswith(".toml")]
 FULL = {
-    "dataset": 'a "quoted" folder\\with éverything',
+    "dataset": 'a "quoted" folder\\with éverything 😀',
     "method": "faust-representative",
     "seed": 7,
     "options": {"representatives": 2, "chosen": [4, 5], "scale": 1e-5},

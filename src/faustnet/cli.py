@@ -17,7 +17,7 @@ from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.progress import Lines
-from faustnet.recipes import Recipe, read_recipe, recipe_from, set_key
+from faustnet.recipes import Recipe, put, read_recipe, recipe_from, set_key
 from faustnet.runs import Run
 from faustnet.runs import train as train_recipe
 from faustnet.version import VERSION
@@ -93,7 +93,7 @@ def train(
     }
     for key, value in given.items():
         if value is not None:
-            set_key(table, f"{key}={json.dumps(value)}")
+            put(table, key, value)
     for assignment in set_ or []:
         set_key(table, assignment)
     if resume and out is None:

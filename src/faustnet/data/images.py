@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from faustnet.errors import FaustnetError
@@ -35,6 +34,8 @@ class Images:
 
     def split(self, held_out: float, seed: int) -> tuple["Images", "Images"]:
         """Two parts with the same share of every class; the second is a fraction, or from 1 on a number, of images."""
+        from sklearn.model_selection import train_test_split  # as slow to import as torch, so only where it is used
+
         size = int(held_out) if held_out >= 1 else held_out
         labels = self.labels.cpu().numpy()
         try:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 
 from faustnet.data.cifar import read_batch
 from faustnet.data.download import fetch, unpack_folder
@@ -22,6 +21,8 @@ CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog",
 
 def digits(data_dir: Path) -> DataSet:
     """scikit-learn's 1,797 digits of 8×8, a fifth of them held out; they need no file."""
+    from sklearn.datasets import load_digits  # as slow to import as torch, so only where it is used
+
     bunch = load_digits()
     pixels = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
     everything = Images(pixels, torch.from_numpy(bunch.target).long())

@@ -108,7 +108,8 @@ def write_recipe(recipe: Recipe) -> str:
 
 
 def _line(key: str, value: Any) -> str:
-    return f"{key} = {json.dumps(value)}"  # strings, numbers, booleans and lists are written alike in JSON and TOML
+    # JSON and TOML write strings, numbers, booleans and lists alike, except that TOML has no pairs of surrogates.
+    return f"{key} = {json.dumps(value, ensure_ascii=False)}"
 
 
 def set_key(table: dict[str, Any], assignment: str) -> None:
@@ -120,11 +121,16 @@ def set_key(table: dict[str, Any], assignment: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    *sections, last = key.strip().split(".")
+    put(table, key.strip(), value)
+
+
+def put(table: dict[str, Any], key: str, value: Any) -> None:
+    """Set `section.key` in nested tables."""
+    *sections, last = key.split(".")
     for section in sections:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
-            raise FaustnetError(f"{assignment!r} sets nothing: {section!r} is not a section of a recipe.")
+            raise FaustnetError(f"{key!r} sets nothing: {section!r} is not a section of a recipe.")
     table[last] = value
 
 
