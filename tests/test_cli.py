@@ -160,6 +160,9 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--method", "backprop", "--schedule", "greedy"], "use sequential"),
         (["--set", "options.scale=1e38"], "The loss of layer 1 is no longer a finite number in epoch 1: try"),
         (["--resume"], "is not a run"),
+        (["--widths", "4000000000,4000000000"], "not enough memory"),
+        (["--dataset", "x" * 5000], "File name too long"),
+        (["--set", "seed=" + "[" * 5000], "is a whole number"),
     ],
 )
 def test_a_mistake_gets_one_sentence_and_a_code(words: list[str], said: str, faustnet: Command, tmp_path: Path) -> None:
@@ -179,6 +182,18 @@ def test_mistakes_in_predicting_and_evaluating(faustnet: Command, run: Path, tmp
     assert "is not a run" in faustnet("predict", tmp_path, tmp_path / "text.png").sentence
     np.savez(tmp_path / "x.npz", x_train=np.zeros((4, 9)), y_train=[0, 1] * 2, x_test=np.zeros((4, 9)), y_test=[0, 1] * 2)
     assert "knows other classes" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence
+
+
+def test_names_with_square_brackets_are_just_names(faustnet: Command, digits: DataSet, tmp_path: Path) -> None:
+    names = np.array(["[/b]", "[bold]", ":smile:"])
+    x, y = digits.train.pixels[:90, 0].numpy(), names[digits.train.labels[:90].numpy() % 3]
+    np.savez(tmp_path / "[x].npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    words = ["train", "--dataset", tmp_path / "[x].npz", *QUICK, "--batch-size", "32", "--out", tmp_path / "run"]
+    assert "on [x]: 90 training images" in faustnet(*words).err
+    table = faustnet("evaluate", tmp_path / "run").out
+    assert all(name in table for name in names)
+    Image.fromarray(x[0]).save(tmp_path / "[red].png")
+    assert "[red].png" in faustnet("predict", tmp_path / "run", tmp_path / "[red].png").out
 
 
 def test_help_and_version_answer(faustnet: Command) -> None:

@@ -60,7 +60,15 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"network": {"widths": 500}}, "is a list of whole numbers"),
         ({"network": {"widths": [500, 0]}}, r"at least one unit, but the widths are \[500, 0\]"),
         ({"data": {"flip": 1}}, "is true or false"),
-        ({"data": {"crop": -1}}, "numbers of pixels"),
+        ({"data": {"crop": -1}}, "number of pixels"),
+        ({"data": {"image_size": 100_000}}, "pixels up to 512"),
+        ({"options": {"scale": float("inf")}}, "is a finite number"),
+        ({"optimiser": {"weight_decay": float("nan")}}, "is a finite number"),
+        ({"seed": 2**63}, "far too large"),
+        ({"training": {"epochs": 10**400}}, "far too large"),
+        ({"options": {"scale": 10**400}}, "is a number, not such a large number"),
+        ({"network": {"widths": [10**30]}}, "far too large"),
+        ({"dataset": "a\udcffb"}, "cannot be written as text"),
         ({"options": {"scale": "big"}}, "is a number, not 'big'"),
         ({"seed": -1}, "The seed is 0 or more"),
         ({"training": {"schedule": "sometimes"}}, "choose one of sequential, greedy"),
@@ -84,7 +92,7 @@ def test_keys_can_be_set_one_by_one() -> None:
     }
 
 
-@pytest.mark.parametrize("assignment", ["epochs", "method.x=1"])
+@pytest.mark.parametrize("assignment", ["epochs", "method.x=1", ""])
 def test_an_assignment_that_sets_nothing_is_an_error(assignment: str) -> None:
     with pytest.raises(FaustnetError, match="sets nothing"):
         set_key({"method": "backprop"}, assignment)
@@ -93,9 +101,10 @@ def test_an_assignment_that_sets_nothing_is_an_error(assignment: str) -> None:
 def test_unreadable_recipes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FaustnetError, match=r"There is no recipe .* or one of .*digits"):
         read_recipe("nowhere")
-    (tmp_path / "odd.toml").write_text("epochs = = 3")
-    with pytest.raises(FaustnetError, match="cannot be read"):
-        read_recipe(tmp_path / "odd.toml")
+    for text in ("epochs = = 3", f"seed = {'1' * 5000}", f"seed = {'[' * 5000}", "\udcff"):
+        (tmp_path / "odd.toml").write_bytes(text.encode(errors="surrogateescape"))
+        with pytest.raises(FaustnetError, match="cannot be read"):
+            read_recipe(tmp_path / "odd.toml")
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,6 +111,17 @@ def test_a_model_file_of_another_shape_is_refused(finished: Run, tmp_path: Path)
     save_file(tensors, tmp_path / "strange")
     with pytest.raises(FaustnetError, match=r"not a model of faustnet's"):
         Model.load(tmp_path / "strange")
+    tensors = load_file(path)
+    save_file(tensors | {name: tensors[name] * torch.nan}, tmp_path / "nan", about)
+    with pytest.raises(FaustnetError, match="numbers that are not finite"):
+        Model.load(tmp_path / "nan")
+    save_file(tensors, tmp_path / "newer", about | {"faustnet": "99"})
+    with pytest.raises(FaustnetError, match="another version"):
+        Model.load(tmp_path / "newer")
+    for spoiled in ('{"shape": [1, 8]', '"shape": [1, 8, -8]', "[" * 100_000, "null"):
+        save_file(tensors, tmp_path / "spoiled", about | {"about": spoiled})
+        with pytest.raises(FaustnetError, match=r"not a model of faustnet's"):
+            Model.load(tmp_path / "spoiled")
     (tmp_path / "cut").write_bytes(path.read_bytes()[:-100])
     with pytest.raises(FaustnetError, match="is damaged"):
         Model.load(tmp_path / "cut")
@@ -128,6 +140,31 @@ def test_resuming_a_finished_run_changes_nothing(finished: Run, faustnet: Comman
     answer = faustnet("train", "--out", finished.folder, "--resume")
     assert answer.code == 0
     assert (finished.folder / "model.safetensors").read_bytes() == before
+
+
+def test_a_run_without_its_model_is_made_again_and_a_first_file_cut_short_is_no_run(
+    faustnet: Command, tmp_path: Path
+) -> None:
+    assert faustnet("train", *QUICK, "--epochs", "1", "--out", tmp_path / "run").code == 0
+    (tmp_path / "run" / "model.safetensors").unlink()
+    assert faustnet("evaluate", tmp_path / "run").code == 2
+    assert faustnet("train", "--resume", "--out", tmp_path / "run").code == 0
+    assert faustnet("evaluate", tmp_path / "run").code == 0
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / ".recipe.toml.x1y2.part").write_text("datas")
+    assert faustnet("train", *QUICK, "--epochs", "1", "--out", tmp_path / "cut").code == 0
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", "null", "[]", '{"test_accuracy": "good", "train_seconds": 1.0}', "[" * 100_000, "{"]
+)
+def test_damaged_metrics_are_named(content: str, finished: Run, faustnet: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished.folder, folder)
+    (folder / "metrics.json").write_text(content)
+    answer = faustnet("train", "--resume", "--out", folder)
+    assert answer.code == 2
+    assert "metrics.json is damaged" in answer.sentence
 
 
 def test_a_mistake_that_shows_late_leaves_no_folder(faustnet: Command, tmp_path: Path) -> None:

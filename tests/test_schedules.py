@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import run_to_end, small_method, small_trainer, started
-from faustnet.data import Augmentation, ImageSource, Scaling
+from faustnet.data import Augmentation, ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
@@ -126,8 +126,7 @@ def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
     name: str, schedule: str, source: ImageSource, held_out: ImageSource
 ) -> None:
     gpu = torch.device("cuda")
-    scaling = Scaling(source.scaling.mean.to(gpu), source.scaling.deviation.to(gpu))
-    images, others = (ImageSource(s.images.to(gpu), scaling, s.class_names) for s in (source, held_out))
+    images, others = (ImageSource(s.images.to(gpu), s.scaling.to(gpu), s.class_names) for s in (source, held_out))
     method = small_method(name, NetworkSettings((64, 48), 32, dropout=0.1)).to(gpu)
     settings = TrainingSettings(epochs=12, batch_size=64, schedule=schedule)
     trainer = Trainer(method, images, others, settings, OptimiserSettings(learning_rate=3e-3), seed=0)

@@ -144,3 +144,38 @@ def test_a_weight_that_breaks_in_the_last_step_is_noticed(source: ImageSource, h
 def test_a_batch_larger_than_the_data_is_refused(source: ImageSource, held_out: ImageSource) -> None:
     with pytest.raises(FaustnetError, match="A batch of 321 is larger than the 320 training images"):
         small_trainer("backprop", source, held_out, batch_size=321)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda tensors, facts: facts.update(batch=9999),
+        lambda tensors, facts: facts.update(batch="two"),
+        lambda tensors, facts: facts.update(seconds=None),
+        lambda tensors, facts: facts.update(history=facts["history"] * 9),
+        lambda tensors, facts: tensors.pop("generator.cpu"),
+        lambda tensors, facts: tensors.update({"generator.cpu": torch.zeros(3)}),
+        lambda tensors, facts: tensors.pop("totals"),
+        lambda tensors, facts: tensors.pop("method.network.layers.0.linear.bias"),
+        lambda tensors, facts: tensors.update({"optimiser.0.exp_avg": torch.zeros(2, 2)}),
+        lambda tensors, facts: [tensors.pop(name) for name in list(tensors) if name.startswith("optimiser.0")],
+        lambda tensors, facts: [tensors.pop(name) for name in list(tensors) if name.startswith("optimiser")],
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(spoil, source: ImageSource, held_out: ImageSource) -> None:  # type: ignore[no-untyped-def]
+    trainer = small_trainer("faust-representative", source, held_out)
+    trainer.run(lambda: trainer.stop() if len(trainer.history) else None, lambda epoch: None)
+    tensors, facts = trainer.state()
+    spoil(tensors, facts)
+    with pytest.raises((RuntimeError, LookupError, ValueError, TypeError, AttributeError)):
+        small_trainer("faust-representative", source, held_out).restore(tensors, facts)
+
+
+def test_plain_gradient_descent_has_no_state_and_needs_none(source: ImageSource, held_out: ImageSource) -> None:
+    plain = OptimiserSettings("sgd", learning_rate=0.1, momentum=0.0)
+    trainer = small_trainer("faust-representative", source, held_out, optimiser=plain)
+    trainer.run(lambda: trainer.stop() if len(trainer.history) else None, lambda epoch: None)
+    continued = small_trainer("faust-representative", source, held_out, optimiser=plain)
+    continued.restore(*trainer.state())
+    whole = run_to_end(small_trainer("faust-representative", source, held_out, optimiser=plain))
+    assert same_weights(run_to_end(continued), whole)

@@ -1,10 +1,11 @@
 """The command line: reads what was asked for, calls the library, prints what came of it."""
 
+import io
 import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import torch
 import typer
@@ -42,6 +43,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 DataDir = Annotated[Path | None, _option("Where data sets lie, or are put.", "$FAUSTNET_DATA, or a cache folder")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Layers = Annotated[str | None, _option("Answer from these layers alone, e.g. 1,3.", "all")]
+OUT_OF_MEMORY = "There is not enough memory for this: make the network, the batch or the images smaller."
 OWN_DATA = "a folder of class folders, or an .npz file"
 
 
@@ -203,14 +205,29 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 def main(arguments: list[str] | None = None) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without × and µ is no reason to fail
     try:
         app(arguments)
     except FaustnetError as error:
-        typer.echo(f"faustnet: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error))
+    except (MemoryError, torch.OutOfMemoryError):
+        _fail(OUT_OF_MEMORY)
+    except RuntimeError as error:
+        if "alloc" not in str(error):  # how PyTorch says that the CPU's memory is full
+            raise
+        _fail(OUT_OF_MEMORY)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'} cannot be used ({error.strerror or error}): check its name, rights and disk.")
     except KeyboardInterrupt:
         typer.echo("faustnet: interrupted", err=True)
         sys.exit(130)
+
+
+def _fail(sentence: str) -> NoReturn:
+    typer.echo(f"faustnet: {' '.join(sentence.split())}", err=True)
+    sys.exit(2)
 
 
 def _numbers(text: str, option: str) -> list[int]:
@@ -233,8 +250,9 @@ def _free_folder(name: str) -> Path:
 
 
 def _console() -> Console:
-    """Standard output, as wide as it takes where it is not a terminal."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    """Standard output, as wide as it takes where it is not a terminal; names in square brackets are just names."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=200)
 
 
 def _table(*columns: str, numbers: set[str] | None = None) -> Table:
@@ -256,8 +274,7 @@ def _print_evaluation(result: dict[str, Any]) -> None:
         result["voters"], result["layer_accuracy"], result["first_layers_accuracy"], strict=True
     ):
         table.add_row(voter, f"{alone:.2%}", f"{together:.2%}")
-    what = f"{result['method']} on {result['dataset']}: test accuracy [bold]{result['accuracy']:.2%}[/bold]"
-    console.print(what)
+    console.print(f"{result['method']} on {result['dataset']}: test accuracy {result['accuracy']:.2%}")
     console.print(table)
     console.print(
         f"{result['forward_passes']} forward pass{'es' if result['forward_passes'] > 1 else ''} and "

@@ -91,16 +91,19 @@ class Model:
     def load(cls, path: Path, device: torch.device = torch.device("cpu")) -> "Model":
         metadata, tensors = read_tensors(path)
         try:
+            if metadata["faustnet"] != FORMAT:
+                raise FaustnetError(f"{path} was written by another version of faustnet: use that one, or train again.")
             about: dict[str, Any] = json.loads(metadata["about"])
-            recipe, shape = recipe_from(about["recipe"]), tuple(about["shape"])
-            names = tuple(about["class_names"])
-            scaling = Scaling(tensors.pop("scaling.mean").to(device), tensors.pop("scaling.deviation").to(device))
-        except (KeyError, TypeError, ValueError) as error:
-            raise FaustnetError(f"{path} is not a model of faustnet's: it has no {error}.") from None
-        with seeded(0):
-            method = _build(recipe, shape, len(names))
+            recipe, names = recipe_from(about["recipe"]), tuple(map(str, about["class_names"]))
+            channels, height, width = map(int, about["shape"])
+            shape = (channels, height, width)
+            scaling = Scaling(*(tensors.pop(f"scaling.{name}").view(channels, 1, 1) for name in ("mean", "deviation")))
+            with seeded(0):
+                method = _build(recipe, shape, len(names))
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
+            raise FaustnetError(f"{path} is not a model of faustnet's, or is damaged ({error!r}).") from None
         load_weights(method, {name.removeprefix("method."): tensor for name, tensor in tensors.items()}, path)
-        return cls(recipe, method.to(device).eval(), names, shape, scaling)
+        return cls(recipe, method.to(device).eval(), names, shape, scaling.to(device))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -126,6 +129,8 @@ def load_weights(method: Method, tensors: dict[str, Tensor], path: Path) -> None
                 f"{path} does not fit its recipe: {name} is {_dimensions(tensor.shape)} "
                 f"where it should be {_dimensions(wanted[name].shape)}."
             )
+        if not tensor.isfinite().all():
+            raise FaustnetError(f"{path} is of no use: {name} holds numbers that are not finite.")
     method.load_state_dict(tensors)
 
 

@@ -16,7 +16,7 @@ class Lines:
     """Prints to standard error, so that what a command answers can be piped on."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -36,7 +36,7 @@ class Lines:
         widths = "-".join(map(str, recipe.network.widths))
         count = sum(parameter.numel() for parameter in method.parameters())
         self.console.print(
-            f"[bold]{recipe.method}[/bold] on {data.name}: {len(trainer.train.labels):,} training images of {shape}, "
+            f"{recipe.method} on {data.name}: {len(trainer.train.labels):,} training images of {shape}, "
             f"{len(model.class_names)} classes; layers {widths}, {count:,} weights, on {trainer.device.type}"
         )
         if trainer.history or trainer.batch:
@@ -46,8 +46,8 @@ class Lines:
         voters = [*method.voters, "all"] if len(method.voters) > 1 else method.voters
         held_out = "validation" if recipe.training.validation else "test"
         titles = "loss".rjust(CELL).ljust(CELL * len(layers)) + f"{held_out} accuracy, %".rjust(CELL + 10)
-        self.console.print(f"[dim]{'':7}{titles}[/dim]")
-        self.console.print(f"[dim]{'epoch':>7}{_cells([*layers, '', *voters, 'seconds'])}[/dim]")
+        self.console.print(f"{'':7}{titles}", style="dim")
+        self.console.print(f"{'epoch':>7}{_cells([*layers, '', *voters, 'seconds'])}", style="dim")
         done = len(trainer.history) * trainer.batches + trainer.batch
         self.task = self.bar.add_task(recipe.method, total=trainer.epochs * trainer.batches, completed=done)
         self.bar.start()

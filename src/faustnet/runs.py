@@ -23,6 +23,7 @@ from faustnet.training import Epoch, Trainer, stopped_by_signals
 from faustnet.version import VERSION
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
+PARTIAL = ".part"  # how a file that is being written ends
 CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
 
 
@@ -59,7 +60,7 @@ class Run:
         return run
 
     def refuse_existing(self) -> None:
-        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+        if self.folder.exists() and (not self.folder.is_dir() or any(not _is_partial(p) for p in self.folder.iterdir())):
             raise FaustnetError(f"{self.folder} exists already: choose another --out, or continue it with --resume.")
 
     @cached_property
@@ -68,15 +69,15 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return (self.folder / METRICS).exists()
+        return (self.folder / METRICS).exists() and (self.folder / MODEL).exists()
 
     @property
     def metrics(self) -> dict[str, Any]:
-        return self.read(METRICS)
+        return self.read(METRICS, dict, "test_accuracy", "train_seconds")
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        return self.read(HISTORY)
+        return self.read(HISTORY, list)
 
     def model(self, device: torch.device = torch.device("cpu")) -> Model:
         if not (self.folder / MODEL).exists():
@@ -84,20 +85,25 @@ class Run:
             raise FaustnetError(f"{self.folder} has no model yet: {again}.")
         return Model.load(self.folder / MODEL, device)
 
-    def read(self, name: str) -> Any:
+    def read(self, name: str, kind: type[Any] = dict, *needed: str) -> Any:
+        """One of the run's JSON files, which is of this kind and has the numbers that are needed."""
+        content: Any = None
         try:
-            return json.loads((self.folder / name).read_text())
+            content = json.loads((self.folder / name).read_text())
         except FileNotFoundError:
             raise FaustnetError(f"{self.folder} has no {name}: its training has not come that far.") from None
-        except ValueError as error:
-            raise FaustnetError(f"{self.folder / name} is damaged ({error}).") from None
+        except (ValueError, RecursionError):
+            pass
+        if not isinstance(content, kind) or any(type(content.get(key)) is not float for key in needed):
+            raise FaustnetError(f"{self.folder / name} is damaged: delete it, and continue the run with --resume.")
+        return content
 
     def write(self, name: str, content: bytes) -> None:
         """Put a whole file in place, or leave what was there."""
         path = self.folder / name
         temporary = None
         try:
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.folder)
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=PARTIAL, dir=self.folder)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
@@ -117,12 +123,17 @@ class Run:
     def write_json(self, name: str, content: Any) -> None:
         self.write(name, (json.dumps(content, indent=1) + "\n").encode())
 
+    def remove_partial(self) -> None:
+        """Files that were being written when the run was killed."""
+        for path in filter(_is_partial, self.folder.iterdir()):
+            path.unlink()
+
     def note_environment(self, device: torch.device) -> None:
         """Where the run is being made; a run that was continued says where it was made before."""
         now = environment(device, self.recipe.seed)
         if (self.folder / ENVIRONMENT).exists():
             before = self.read(ENVIRONMENT)
-            now["earlier"] = [*before.pop("earlier", []), before]
+            now["earlier"] = [*before.pop("earlier", ()), before]
         self.write_json(ENVIRONMENT, now)
 
     def save(self, trainer: Trainer) -> None:
@@ -139,7 +150,7 @@ class Run:
             metadata, tensors = read_tensors(path)
             try:
                 trainer.restore(tensors, json.loads(metadata["facts"]))
-            except (RuntimeError, KeyError, ValueError, TypeError):
+            except (RuntimeError, LookupError, ValueError, TypeError, AttributeError):
                 raise FaustnetError(f"{path} does not fit its recipe: delete it to start the run anew.") from None
 
 
@@ -169,6 +180,7 @@ def train(
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     trainer = Trainer(model.method, source, model.source(held_out), recipe.training, recipe.optimiser, recipe.seed)
     if resume:
+        run.remove_partial()
         run.restore(trainer)
     else:
         run = Run.create(folder, recipe)
@@ -189,6 +201,10 @@ def train(
     else:
         run.save(trainer)
     return run
+
+
+def _is_partial(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(PARTIAL)
 
 
 def _open_to_resume(folder: Path, recipe: Recipe) -> Run:

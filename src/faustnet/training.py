@@ -208,15 +208,31 @@ class Trainer:
                 groups[group][rest] = tensor
         self.method.load_state_dict(groups["method"])
         self.history = [Epoch(**epoch) for epoch in facts["history"]]
-        self.batch, self.seconds = facts["batch"], facts["seconds"]
+        self.batch, self.seconds = int(facts["batch"]), float(facts["seconds"])
+        if len(self.history) > self.epochs or not 0 <= self.batch < self.batches:
+            raise ValueError("the state is of another training")
         self._enter(min(len(self.history) // self.settings.epochs, self.schedule.stages - 1))
         self.totals.copy_(tensors["totals"])
-        optimiser = self.schedule.optimiser.state_dict()
-        for name, tensor in groups["optimiser"].items():
-            number, key = name.split(".", 1)
-            optimiser["state"].setdefault(int(number), {})[key] = tensor
-        self.schedule.optimiser.load_state_dict(optimiser)
+        self._restore_optimiser(groups["optimiser"])
         self._generators = groups["generator"]
+        with seeded(self.seed, self.device):
+            self._set_generator_states(self._generators)  # to find out now whether they are good
+
+    def _restore_optimiser(self, tensors: dict[str, Tensor]) -> None:
+        optimiser = self.schedule.optimiser
+        whole = optimiser.state_dict()
+        for name, tensor in tensors.items():
+            number, key = name.split(".", 1)
+            whole["state"].setdefault(int(number), {})[key] = tensor
+        parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+        begun = self.batch > 0 or len(self.history) > self.schedule.stage * self.settings.epochs
+        remembers = self.optimiser.name != "sgd" or self.optimiser.momentum > 0
+        if len(whole["state"]) != (len(parameters) if begun and remembers else 0):
+            raise ValueError("a part of the optimiser's state is missing")
+        for number, values in whole["state"].items():
+            if any(tensor.shape not in ((), parameters[number].shape) for tensor in values.values()):
+                raise ValueError("the optimiser's state is of another network")
+        optimiser.load_state_dict(whole)
 
 
 @contextmanager

@@ -33,8 +33,10 @@ DATASETS: dict[str, tuple[Callable[[Path], DataSet], str]] = {
 
 def data_folder(chosen: Path | None = None) -> Path:
     """Where data sets are kept: as chosen, or FAUSTNET_DATA, or a folder in the user's cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return chosen or Path(os.environ.get("FAUSTNET_DATA") or cache / "faustnet")
+    if chosen or os.environ.get("FAUSTNET_DATA"):
+        return chosen or Path(os.environ["FAUSTNET_DATA"])
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path's fails without a home
+    return Path(cache) / "faustnet"
 
 
 def located(name: str) -> str:

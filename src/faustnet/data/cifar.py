@@ -83,7 +83,7 @@ def _images(array: _Array) -> np.ndarray:
 
 
 def _labels(labels: list[int]) -> np.ndarray:
-    numbers = np.asarray(labels)
-    if numbers.shape != (IMAGES,) or numbers.dtype.kind != "i" or numbers.min() < 0 or numbers.max() >= CLASSES:
+    allowed = set(range(CLASSES))
+    if type(labels) is not list or len(labels) != IMAGES or not all(type(n) is int and n in allowed for n in labels):
         raise ValueError(f"its labels should be {IMAGES} numbers from 0 to {CLASSES - 1}")
-    return numbers
+    return np.array(labels)

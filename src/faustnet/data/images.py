@@ -81,6 +81,9 @@ class Scaling:
         deviation[deviation < 1e-6] = 1.0  # a channel that never changes stays at zero
         return cls(mean.float().view(-1, 1, 1), deviation.float().view(-1, 1, 1))
 
+    def to(self, device: torch.device) -> "Scaling":
+        return Scaling(self.mean.to(device), self.deviation.to(device))
+
     def __call__(self, pixels: Tensor) -> Tensor:
         return (pixels.to(self.mean.dtype) - self.mean) / self.deviation
 

@@ -1,8 +1,9 @@
 """The user's own data: a folder of class folders of images, or an .npz file."""
 
-import zipfile
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,22 +21,34 @@ COMMON_SIZE = 32  # others are brought to this
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[Image.Image]:
+    """An image file; whatever goes wrong while it is open is told in one sentence."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                yield image
+    except FileNotFoundError:
+        raise FaustnetError(f"There is no file {path}: check its name.") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        most = (Image.MAX_IMAGE_PIXELS or 0) // 1_000_000
+        raise FaustnetError(f"{path} has more than {most} million pixels: make it smaller.") from None
+    except (OSError, SyntaxError, ValueError) as error:
+        reason = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
+        raise FaustnetError(f"{path} is not an image that can be read ({reason}): remove or replace it.") from None
+
+
 def read_image(path: Path, shape: tuple[int, int, int]) -> torch.Tensor:
     """An image file as bytes of this shape, (channels, height, width): converted and resized as needed."""
     channels, height, width = shape
     if channels not in (1, 3):
         raise FaustnetError(f"This model knows rows of {channels} numbers, not images: {path} does not fit it.")
-    try:
-        with Image.open(path) as image:
-            converted = image.convert("L" if channels == 1 else "RGB")
-            if converted.size != (width, height):
-                converted = converted.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2.0)
-            pixels = np.array(converted).reshape(height, width, channels)
-    except FileNotFoundError:
-        raise FaustnetError(f"There is no file {path}: check its name.") from None
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
-        raise FaustnetError(f"{path} is not an image that can be read ({reason}): remove or replace it.") from None
+    with opened(path) as image:
+        converted = image.convert("L" if channels == 1 else "RGB")
+        if converted.size != (width, height):
+            converted = converted.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2.0)
+        pixels = np.array(converted).reshape(height, width, channels)
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
 
@@ -72,12 +85,9 @@ def _common_shape(paths: Sequence[Path], image_size: int) -> tuple[int, int, int
     modes: Counter[str] = Counter()
     sizes: Counter[tuple[int, int]] = Counter()
     for path in paths:
-        try:
-            with Image.open(path) as image:  # reads no more than the header
-                modes[image.mode] += 1
-                sizes[image.size] += 1
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-            raise FaustnetError(f"{path} is not an image that can be read: remove or replace it.") from None
+        with opened(path) as image:  # reads no more than the header
+            modes[image.mode] += 1
+            sizes[image.size] += 1
     channels = 1 if set(modes) <= GREY_MODES else 3
     if image_size:
         return channels, image_size, image_size
@@ -95,13 +105,7 @@ def _read_all(files: dict[str, list[Path]], names: Sequence[str], shape: tuple[i
 
 def load_npz(path: Path) -> DataSet:
     """x_train, y_train, x_test, y_test: images (n, h, w), (n, h, w, c) or (n, c, h, w), or tables (n, columns)."""
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            if missing := [name for name in ARRAYS if name not in file]:
-                raise FaustnetError(f"{path} has no array {missing[0]!r}: it needs {', '.join(ARRAYS)}.")
-            x_train, y_train, x_test, y_test = (file[name] for name in ARRAYS)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise FaustnetError(f"{path} does not hold plain arrays ({error}): write it with numpy.savez.") from None
+    x_train, y_train, x_test, y_test = _arrays(path)
     names = np.unique(y_train)
     if len(names) < 2:
         raise FaustnetError(f"y_train in {path} names {len(names)} class: give images of two classes or more.")
@@ -109,7 +113,7 @@ def load_npz(path: Path) -> DataSet:
         raise FaustnetError(f"{path} has test images of class {unknown[0]} but none to train on: add some.")
     parts = []
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
-        if y.ndim != 1 or len(x) != len(y) or not len(y):
+        if y.ndim != 1 or x.ndim < 1 or len(x) != len(y) or not len(y):
             raise FaustnetError(f"x_{part} is {x.shape} and y_{part} is {y.shape} in {path}: give each image a label.")
         parts.append(Images(_pixels(x, f"x_{part} in {path}"), torch.from_numpy(np.searchsorted(names, y))))
     train, test = parts
@@ -118,12 +122,21 @@ def load_npz(path: Path) -> DataSet:
     return DataSet(path.stem, tuple(str(name) for name in names), train, test)
 
 
+def _arrays(path: Path) -> list[np.ndarray]:
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            missing = [name for name in ARRAYS if name not in file]
+            if not missing:
+                return [file[name] for name in ARRAYS]
+    except Exception as error:  # a damaged archive can fail in any way at all
+        raise FaustnetError(f"{path} does not hold plain arrays ({error}): write it with numpy.savez.") from None
+    raise FaustnetError(f"{path} has no array {missing[0]!r}: it needs {', '.join(ARRAYS)}.")
+
+
 def _pixels(array: np.ndarray, where: str) -> torch.Tensor:
     """Any usual layout as (n, channels, height, width): whole numbers from 0 to 255 as bytes, others as float32."""
-    if array.dtype.kind not in "buif" or array.ndim not in (2, 3, 4):
+    if array.dtype.kind not in "buif" or array.ndim not in (2, 3, 4) or not array.size:
         raise FaustnetError(f"{where} has shape {array.shape} and type {array.dtype}: give images or rows of numbers.")
-    if not np.isfinite(array).all():
-        raise FaustnetError(f"{where} holds NaN or infinity: replace those values.")
     if array.ndim == 2:
         array = array[:, :, None, None]
     elif array.ndim == 3:
@@ -131,4 +144,8 @@ def _pixels(array: np.ndarray, where: str) -> torch.Tensor:
     elif array.shape[3] in (1, 3) and array.shape[1] not in (1, 3):
         array = array.transpose(0, 3, 1, 2)
     is_bytes = array.dtype.kind in "bui" and array.min() >= 0 and array.max() <= 255
-    return torch.from_numpy(np.ascontiguousarray(array, np.uint8 if is_bytes else np.float32))
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused
+        array = np.ascontiguousarray(array, np.uint8 if is_bytes else np.float32)
+    if not np.isfinite(array).all():
+        raise FaustnetError(f"{where} holds NaN, infinity or numbers as large: replace those values.")
+    return torch.from_numpy(array)

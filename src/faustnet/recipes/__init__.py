@@ -1,8 +1,9 @@
 """Recipes: everything that decides a run, as frozen dataclasses, read from TOML and written back to it."""
 
 import json
+import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib.resources import files
@@ -16,6 +17,9 @@ from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
 from faustnet.training import TrainingSettings
 
+LARGEST_NUMBER = 2**32  # of any whole number in a recipe
+LARGEST_IMAGE = 512  # pixels along a side of the user's own images
+
 
 @dataclass(frozen=True)
 class DataSettings:
@@ -26,8 +30,10 @@ class DataSettings:
     image_size: int = 0
 
     def __post_init__(self) -> None:
-        if self.crop < 0 or self.image_size < 0:
-            raise FaustnetError(f"Crop and image size are numbers of pixels, not {self.crop} and {self.image_size}.")
+        if self.crop < 0:
+            raise FaustnetError(f"A crop is a number of pixels, not {self.crop}.")
+        if not 0 <= self.image_size <= LARGEST_IMAGE:
+            raise FaustnetError(f"The image size is a number of pixels up to {LARGEST_IMAGE}, not {self.image_size}.")
 
     @property
     def augmentation(self) -> Augmentation:
@@ -93,7 +99,7 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
     except FileNotFoundError:
         known = ", ".join(sorted(shipped))
         raise FaustnetError(f"There is no recipe {str(name)!r}: give a file, or one of {known}.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FaustnetError(f"The recipe {name} cannot be read ({error}): mend it.") from None
 
 
@@ -119,7 +125,7 @@ def set_key(table: dict[str, Any], assignment: str) -> None:
         raise FaustnetError(f"{assignment!r} sets nothing: write it as section.key=value.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text
     put(table, key.strip(), value)
 
@@ -167,15 +173,34 @@ def _fitting(table: Mapping[str, Any], types: Mapping[str, Any], where: str) -> 
 
 def _converted(value: Any, kind: Any, what: str) -> Any:
     if get_origin(kind) is tuple:
-        if isinstance(value, Sequence) and all(type(item) is int for item in value):
-            return tuple(value)
-        raise FaustnetError(f"{what} is a list of whole numbers, not {value!r}.")
-    if kind is float and type(value) is int:
+        if isinstance(value, list | tuple):
+            return tuple(_converted(item, int, f"each of {what}") for item in value)
+        raise FaustnetError(f"{what} is a list of whole numbers, not {_shown(value)}.")
+    if kind is float and type(value) is int and abs(value) <= LARGEST_NUMBER:
         return float(value)
     if kind in (int, float, str, bool) and type(value) is not kind:
         words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
-        raise FaustnetError(f"{what} is {words[kind]}, not {value!r}.")
+        raise FaustnetError(f"{what} is {words[kind]}, not {_shown(value)}.")
+    if kind is int and abs(value) > LARGEST_NUMBER:
+        raise FaustnetError(f"{what} is far too large: stay below {LARGEST_NUMBER}.")
+    if kind is float and not math.isfinite(value):
+        raise FaustnetError(f"{what} is a finite number, not {value}.")
+    if kind is str and not _is_text(value):
+        raise FaustnetError(f"{what} cannot be written as text: give it another name.")
     return value
+
+
+def _shown(value: Any) -> str:
+    """A value in an error message, which may be anything at all."""
+    text = str(value) if not isinstance(value, int) or abs(value) <= LARGEST_NUMBER else "such a large number"
+    return repr(text) if isinstance(value, str) else text[:40]
+
+
+def _is_text(value: str) -> bool:
+    try:
+        return value.encode().decode() == value
+    except UnicodeError:  # a file name with bytes in it that are no characters
+        return False
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,0 +1,51 @@
+"""How two defaults were chosen: the scale of FAUST's distances, and the length of Forward-Forward's label.
+
+    python benchmarks/defaults.py results/defaults.json      train what is not in the file yet (needs FAUSTNET_DATA)
+
+Each value trains the shipped recipes of MNIST and CIFAR-10 on all but 5,000 training images and is measured on those;
+the test images are not looked at. The file is written after each run; run again to continue.
+"""
+
+import json
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+
+import torch
+
+from faustnet.progress import Lines
+from faustnet.recipes import read_recipe, recipe_from
+from faustnet.runs import train
+
+STUDIES = {
+    ("faust-representative", "scale"): (0.005, 0.01, 0.02, 0.05, 0.1),
+    ("forward-forward", "label_length"): (0.125, 0.25, 0.5, 1.0),
+}
+
+
+def validation_accuracy(recipe_name: str, method: str, option: str, value: float) -> float:
+    table = read_recipe(recipe_name) | {"method": method, "options": {option: value}}
+    table["training"] = table["training"] | {"epochs": 4, "validation": 5000}
+    with tempfile.TemporaryDirectory() as folder:
+        run = train(recipe_from(table), Path(folder) / "run", device=torch.device("cpu"), progress=Lines())
+        return run.metrics["validation_accuracy"]
+
+
+def main(path: Path) -> None:
+    found = json.loads(path.read_text()) if path.exists() else []
+    done = {(entry["recipe_name"], entry["method"], entry["value"]) for entry in found}
+    for (method, option), values in STUDIES.items():
+        for recipe_name, value in product(["mnist", "cifar10"], values):
+            if (recipe_name, method, value) not in done:
+                accuracy = validation_accuracy(recipe_name, method, option, value)
+                entry = {"recipe_name": recipe_name, "method": method, "option": option, "value": value}
+                found.append(entry | {"validation_accuracy": accuracy})
+                path.write_text(json.dumps(found, indent=1) + "\n")
+    for entry in found:
+        what = f"{entry['method']} {entry['option']} {entry['value']}"
+        print(f"{what:40} {entry['recipe_name']:8} {entry['validation_accuracy']:.2%}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
