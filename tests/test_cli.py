@@ -148,7 +148,7 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--method", "faust-representativ"], "did you mean faust-representative?"),
         (["--dataset", "mnisd"], "did you mean mnist?"),
         (["--dataset", "no/such/folder"], "There is no data set and no file"),
-        (["--set", "training.epoch=3"], "did you mean 'epochs'?"),
+        (["--set", "training.epoch=3"], "did you mean epochs?"),
         (["--recipe", "no-such-recipe"], "There is no recipe"),
         (["--widths", "500,0"], "at least one unit"),
         (["--widths", "500,many"], "--widths takes whole numbers"),

@@ -170,7 +170,7 @@ def test_prediction_sums_the_distances_over_the_layers_and_takes_the_nearest(nam
 
 def test_there_is_no_prediction_from_a_layer_that_is_not_there(source: ImageSource) -> None:
     method = started("faust-representative", source)
-    for layers in ([2], [-1], []):
+    for layers in ([2], [-1], [], [0, 0]):
         with pytest.raises(FaustnetError, match="answers from 2, numbered from 1"):
             method.predict(batch(source, 2)[0], layers)
 

@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import pickle
+import socket
 import struct
 import tarfile
 import threading
@@ -161,7 +162,7 @@ def test_a_pickle_that_wants_to_run_code_is_refused_and_runs_none(tmp_path: Path
 def test_a_damaged_cifar_batch_is_named_with_what_to_do(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "data_batch_1"
     path.write_bytes(content)
-    with pytest.raises(FaustnetError, match="delete it, and CIFAR-10 is downloaded again") as error:
+    with pytest.raises(FaustnetError, match="delete it, and CIFAR-10 is fetched again") as error:
         read_batch(path)
     assert str(path) in str(error.value)
 
@@ -214,6 +215,23 @@ def test_a_damaged_download_never_appears_under_its_name(served: tuple[Path, str
     assert list((tmp_path / "raw").iterdir()) == []
 
 
+def test_a_server_that_speaks_nonsense_is_a_reason_like_any_other(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"good morning\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/file"
+        with pytest.raises(FaustnetError, match="could not be downloaded"):
+            fetch([address], "0", tmp_path / "file")
+        thread.join()
+
+
 def test_without_a_network_the_error_says_which_file_to_put_where(tmp_path: Path) -> None:
     unreachable = replace(mnist, mirrors=("http://127.0.0.1:1/",))
     with pytest.raises(FaustnetError, match=r"train-images-idx3-ubyte.gz could not be downloaded .*refused") as error:
@@ -244,8 +262,11 @@ def test_cifar_is_unpacked_from_its_archive_and_nothing_else_is(served: tuple[Pa
 
 
 def test_an_archive_without_the_batches_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "cifar-10-python.tar.gz").write_bytes(archive({"cifar-10-batches-py/data_batch_1": b"x"}))
+    content = archive({"cifar-10-batches-py/data_batch_1": b"x"})
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(content)
     with pytest.raises(FaustnetError, match=r"data_batch_2.*delete it and run again"):
+        Cifar10(md5=md5(content))(tmp_path)
+    with pytest.raises(FaustnetError, match=r"its sum is wrong.*delete it and run again"):
         Cifar10()(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-python.tar.gz"]
 

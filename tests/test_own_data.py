@@ -20,7 +20,7 @@ def picture(path: Path, mode: str = "L", size: tuple[int, int] = (12, 10), value
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for number, name in enumerate(["cat", "dog"]):
-        for i in range(10):
+        for i in range(30):
             picture(tmp_path / "pets" / name / f"{i}.png", value=100 * number + i)
     return tmp_path / "pets"
 
@@ -30,10 +30,40 @@ def test_a_folder_of_class_folders_becomes_a_data_set_with_a_fifth_held_out(fold
     data = load_data(str(folder))
     assert (data.name, data.class_names) == ("pets", ("cat", "dog"))
     assert data.train.shape == (1, 10, 12)
-    assert torch.bincount(data.train.labels).tolist() == [8, 8]
-    assert torch.bincount(data.test.labels).tolist() == [2, 2]
+    assert len(data.train) + len(data.test) == 60
+    assert 4 <= len(data.test) <= 20
     for images in (data.train, data.test):
         assert torch.equal(images.pixels[:, 0, 0, 0] // 100, images.labels.to(torch.uint8))
+
+
+def test_what_is_held_out_stays_so_when_images_come_and_go(folder: Path) -> None:
+    def held_out() -> set[int]:
+        return set(load_data(str(folder)).test.pixels[:, 0, 0, 0].tolist())
+
+    before = held_out()
+    for number in range(30, 60):
+        picture(folder / "cat" / f"{number}.png", value=number)
+    after = held_out()
+    assert before == {value for value in after if value < 30 or value >= 100}
+    (folder / "dog" / "7.png").unlink()
+    assert held_out() == after - {107}
+
+
+def test_images_of_16_bits_keep_their_greys_and_fractions_are_refused(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 65_535, 20).astype(np.uint16).reshape(4, 5)
+    Image.fromarray(ramp).save(tmp_path / "deep.png")
+    assert np.array_equal(read_image(tmp_path / "deep.png", (1, 4, 5))[0].numpy(), ramp // 256)
+    Image.fromarray(np.zeros((4, 5), np.float32)).save(tmp_path / "fractions.tif")
+    with pytest.raises(FaustnetError, match="fractions of no known range"):
+        read_image(tmp_path / "fractions.tif", (1, 4, 5))
+
+
+def test_photographs_are_turned_upright(tmp_path: Path) -> None:
+    image = Image.fromarray(np.array([[0, 255]], np.uint8))
+    exif = image.getexif()
+    exif[0x0112] = 6  # the camera was held on its side
+    image.save(tmp_path / "side.png", exif=exif)
+    assert read_image(tmp_path / "side.png", (1, 2, 1)).flatten().tolist() == [0, 255]
 
 
 def test_a_folder_that_is_divided_already_is_left_so(folder: Path, tmp_path: Path) -> None:

@@ -47,12 +47,12 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({"epoch": 3}, "no 'epoch' in a recipe"),
-        ({"training": {"epoch": 3}}, r"no 'epoch' in \[training\]: did you mean 'epochs'"),
-        ({"options": {"scael": 1.0}}, "no 'scael' in the method faust-representative: did you mean 'scale'"),
-        ({"method": "backprop", "options": {"scale": 1.0}}, "it knows label_smoothing"),
+        ({"epoch": 3}, "no key in a recipe called 'epoch'"),
+        ({"training": {"epoch": 3}}, r"no key in \[training\] called 'epoch': did you mean epochs"),
+        ({"options": {"scael": 1.0}}, "no key in the method faust-representative called 'scael': did you mean scale"),
+        ({"method": "backprop", "options": {"scale": 1.0}}, "choose label_smoothing"),
         ({"method": "faust-tuple"}, "no method 'faust-tuple': did you mean faust-tuplet"),
-        ({"method": "xyz"}, "choose one of backprop, forward-forward"),
+        ({"method": "xyz"}, "choose backprop, forward-forward"),
         ({"training": 3}, "'training' is a section"),
         ({"training": {"epochs": 2.5}}, "'epochs' in .* is a whole number, not 2.5"),
         ({"training": {"epochs": True}}, "is a whole number, not True"),

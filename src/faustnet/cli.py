@@ -19,7 +19,7 @@ from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.progress import Lines
 from faustnet.recipes import Recipe, put, read_recipe, recipe_from, set_key
-from faustnet.runs import Run
+from faustnet.runs import Run, Stopped
 from faustnet.runs import train as train_recipe
 from faustnet.version import VERSION
 
@@ -102,10 +102,12 @@ def train(
         raise FaustnetError("Which run is to be continued? Name its folder with --out.")
     whole = recipe_from(table, Run.open(out).recipe if resume and out else None)
     folder = out or _free_folder(f"{Path(whole.dataset).stem}-{whole.method}")
-    run = train_recipe(whole, folder, device=choose_device(device), progress=Lines(), data_dir=data_dir, resume=resume)
-    if not run.finished:
+    where = choose_device(device)
+    try:
+        run = train_recipe(whole, folder, device=where, progress=Lines(), data_dir=data_dir, resume=resume)
+    except Stopped:
         typer.echo(f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}", err=True)
-        raise typer.Exit(130)
+        raise typer.Exit(130) from None
     if as_json:
         _print_json({"run": str(folder), **run.metrics})
         return

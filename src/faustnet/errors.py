@@ -1,5 +1,22 @@
 """What a user can put right."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class FaustnetError(Exception):
     """A mistake in what was asked for, told in one sentence that says what to do. Never a bug."""
+
+
+def unknown(what: str, name: str, known: Iterable[str], besides: str = "") -> FaustnetError:
+    """There is no such thing; the nearest that there is, or all of them (and what else would do)."""
+    known = list(known)
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(known) or 'none'}{besides}."
+    return FaustnetError(f"There is no {what} {name!r}: {hint}")
+
+
+def require(holds: bool, sentence: str) -> None:
+    """Refuse a value unless something holds."""
+    if not holds:
+        raise FaustnetError(sentence)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,12 @@ class Model:
     @classmethod
     def fresh(cls, recipe: Recipe, train: Images, class_names: Sequence[str]) -> "Model":
         """Untrained, its weights drawn on the CPU from the recipe's seed, so that they are the same for every device."""
-        device = train.labels.device
         with seeded(recipe.seed):
             method = _build(recipe, train.shape, len(class_names))
-        return cls(recipe, method.to(device), tuple(class_names), train.shape, Scaling.of(train))
+        return cls(recipe, method, tuple(class_names), train.shape, Scaling.of(train))
+
+    def to(self, device: torch.device) -> "Model":
+        return replace(self, method=self.method.to(device), scaling=self.scaling.to(device))
 
     def source(self, images: Images) -> ImageSource:
         """Images as this model is fed them, without distortion."""
@@ -103,7 +105,7 @@ class Model:
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
             raise FaustnetError(f"{path} is not a model of faustnet's, or is damaged ({error!r}).") from None
         load_weights(method, {name.removeprefix("method."): tensor for name, tensor in tensors.items()}, path)
-        return cls(recipe, method.to(device).eval(), names, shape, scaling.to(device))
+        return cls(recipe, method.eval(), names, shape, scaling).to(device)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

@@ -40,11 +40,16 @@ class NetworkSettings:
 
 
 class Network(nn.Module):
-    """Layers that follow one another. Rows of any shape are flattened on entry."""
+    """Layers that follow one another. Rows of any shape are flattened on entry.
 
-    def __init__(self, layers: Iterable[Layer]):
+    `dropout` is of what layers pass on: every layer but the first drops that much of what it receives, and so should
+    whatever reads the last one.
+    """
+
+    def __init__(self, layers: Iterable[Layer], dropout: float):
         super().__init__()
         self.layers = nn.ModuleList(layers)
+        self.dropout = dropout
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -85,12 +90,13 @@ def dense_network(inputs: int, settings: NetworkSettings, *, project: bool = Tru
     for width in settings.widths:
         before, dropout = (layers[-1].passed_on, settings.dropout) if layers else (inputs, 0.0)
         layers.append(DenseLayer(before, width, embedding, dropout=dropout, passes_embedding=passes_embedding))
-    return Network(layers)
+    return Network(layers, settings.dropout)
 
 
 def rms_network(inputs: int, settings: NetworkSettings) -> Network:
     """Forward-Forward's layers."""
-    return Network(
+    layers = [
         RmsLayer(before, width, dropout=settings.dropout if i else 0.0)
         for i, (before, width) in enumerate(pairwise([inputs, *settings.widths]))
-    )
+    ]
+    return Network(layers, settings.dropout)

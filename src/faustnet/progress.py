@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from faustnet.data import DataSet
 from faustnet.model import Model
 from faustnet.training import Epoch, Trainer
 
@@ -29,14 +28,14 @@ class Lines:
         self.task: TaskID | None = None
         self.epochs = 0
 
-    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
+    def begin(self, model: Model, dataset: str, trainer: Trainer) -> None:
         recipe, method = model.recipe, model.method
         self.epochs = trainer.epochs
         shape = "×".join(map(str, model.shape))
         widths = "-".join(map(str, recipe.network.widths))
         count = sum(parameter.numel() for parameter in method.parameters())
         self.console.print(
-            f"{recipe.method} on {data.name}: {len(trainer.train.labels):,} training images of {shape}, "
+            f"{recipe.method} on {dataset}: {len(trainer.train.labels):,} training images of {shape}, "
             f"{len(model.class_names)} classes; layers {widths}, {count:,} weights, on {trainer.device.type}"
         )
         if trainer.history or trainer.batch:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from safetensors.torch import save
 
-from faustnet.data import DataSet, ImageSource, load_data, located
+from faustnet.data import Images, ImageSource, load_data, located
 from faustnet.errors import FaustnetError
 from faustnet.model import Model, read_tensors
 from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, write_recipe
@@ -27,10 +27,14 @@ PARTIAL = ".part"  # how a file that is being written ends
 CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
 
 
+class Stopped(KeyboardInterrupt):
+    """A training was interrupted, and its state is saved; like any interrupt, it ends what it is not caught by."""
+
+
 class Progress(Protocol):
     """Somebody who watches a training."""
 
-    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None: ...
+    def begin(self, model: Model, dataset: str, trainer: Trainer) -> None: ...
     def batch(self) -> None: ...
     def epoch(self, epoch: Epoch) -> None: ...
     def end(self) -> None: ...
@@ -163,20 +167,21 @@ def train(
     data_dir: Path | None = None,
     resume: bool = False,
 ) -> Run:
-    """Train a recipe into a folder, or continue the run that is there. The run may come back unfinished, if it was
-    stopped; everything that a user may have got wrong is found out before the folder is made."""
+    """Train a recipe into a folder, or continue the run that is there. Everything that a user may have got wrong is
+    found out before the folder is made. Raises Stopped when it was interrupted."""
     recipe = replace(recipe, dataset=located(recipe.dataset))
     run = _open_to_resume(folder, recipe) if resume else Run(folder)
     if not resume:
         run.refuse_existing()
     elif run.finished:
         return run
-    data = load_data(recipe.dataset, data_dir, recipe.data.image_size).to(device)
+    data = load_data(recipe.dataset, data_dir, recipe.data.image_size)
     images, held_out = data.train, data.test
     if recipe.training.validation:
         images, held_out = images.split(recipe.training.validation, seed=0)
     recipe.data.augmentation.check(images.shape)
-    model = Model.fresh(recipe, images, data.class_names)
+    model = Model.fresh(recipe, images, data.class_names).to(device)
+    images, held_out = images.to(device), held_out.to(device)
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     trainer = Trainer(model.method, source, model.source(held_out), recipe.training, recipe.optimiser, recipe.seed)
     if resume:
@@ -190,16 +195,16 @@ def train(
         run.save(trainer)
         progress.epoch(epoch)
 
-    progress.begin(model, data, trainer)
+    progress.begin(model, data.name, trainer)
     try:
         with stopped_by_signals(trainer):
             complete = trainer.run(progress.batch, on_epoch)
     finally:
         progress.end()
-    if complete:
-        _write_result(run, model, trainer, data)
-    else:
+    if not complete:
         run.save(trainer)
+        raise Stopped(folder)
+    _write_result(run, model, trainer, data.test)
     return run
 
 
@@ -214,9 +219,9 @@ def _open_to_resume(folder: Path, recipe: Recipe) -> Run:
     return run
 
 
-def _write_result(run: Run, model: Model, trainer: Trainer, data: DataSet) -> None:
+def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> None:
     """The model, what it is worth on the test images, and nothing that was needed only to get there."""
-    result = model.measure(data.test)
+    result = model.measure(test.to(trainer.device))
     history = trainer.history
     metrics = {
         "test_accuracy": result.pop("accuracy"),

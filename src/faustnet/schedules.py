@@ -1,7 +1,7 @@
 """In which order the layers work on the batches."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -21,7 +21,7 @@ class Schedule(ABC):
     name: ClassVar[str]
     stages: int
     stage: int
-    optimiser: Optimizer
+    optimiser: Optimizer  # of this stage
 
     def __init__(self, method: Method, train: Source, make_optimiser: MakeOptimiser):
         self.method = method
@@ -36,6 +36,36 @@ class Schedule(ABC):
     @abstractmethod
     def layers(self) -> range:
         """Whose losses a step of this stage gives."""
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate of the steps to come."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+
+    def state(self) -> dict[str, Tensor]:
+        """What the optimiser remembers of each parameter, by the parameter's name and its own word for it."""
+        names = self._parameter_names()
+        remembered = self.optimiser.state_dict()["state"]
+        return {f"{names[n]}/{word}": tensor for n, values in remembered.items() for word, tensor in values.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the state of a schedule that was in the same stage."""
+        numbers = {name: number for number, name in enumerate(self._parameter_names())}
+        shapes = {name: parameter.shape for name, parameter in self.method.named_parameters()}
+        whole = self.optimiser.state_dict()
+        for key, tensor in tensors.items():
+            name, word = key.split("/")
+            if tensor.shape not in ((), shapes[name]):
+                raise ValueError(f"the optimiser's {word} of {name} is of another network")
+            whole["state"].setdefault(numbers[name], {})[word] = tensor
+        if len(whole["state"]) not in (0, len(numbers)):
+            raise ValueError("the optimiser remembers some parameters only")
+        self.optimiser.load_state_dict(whole)
+
+    def _parameter_names(self) -> list[str]:
+        """In the optimiser's order."""
+        names = {parameter: name for name, parameter in self.method.named_parameters()}
+        return [names[parameter] for group in self.optimiser.param_groups for parameter in group["params"]]
 
     @abstractmethod
     def step(self, index: Tensor) -> Tensor:
@@ -113,13 +143,17 @@ class Greedy(Schedule):
         """What this layer makes of all that it was fed from: (n, w), or (n, V, w) where an image has V variants."""
         first = self.received is self.train
         everything = torch.arange(len(self.train.labels), device=self.train.labels.device)
-        passed = []
+        passed: Tensor | None = None
         for chunk in everything.split(CHUNK):
             x = self.received.plain(chunk)
             activation, _ = layer(self.method.variants(x) if first else x.flatten(0, -2))
             variants = len(activation) // len(chunk)
-            passed.append(activation if variants == 1 else activation.view(len(chunk), variants, -1))
-        return CachedActivations(torch.cat(passed), self.train.labels, self.train.class_names)
+            shape = (variants,) if variants > 1 else ()
+            if passed is None:
+                passed = activation.new_empty(len(everything), *shape, activation.shape[1])
+            passed[chunk] = activation.view(len(chunk), *shape, -1)
+        assert passed is not None
+        return CachedActivations(passed, self.train.labels, self.train.class_names)
 
 
 class CachedActivations:

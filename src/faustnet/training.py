@@ -83,6 +83,7 @@ class Trainer:
         self.history: list[Epoch] = []
         self.batch = 0  # the next one of this epoch
         self.seconds = 0.0  # spent on this epoch
+        self.rate = 0.0  # of the last step
         self.stopping = False
         with seeded(seed + 1, self.device):  # the weights were drawn from `seed`
             method.start(train)
@@ -124,9 +125,8 @@ class Trainer:
         order = torch.randperm(len(self.train.labels), generator=shuffle).to(self.device)
         first_step = epoch % self.settings.epochs * self.batches  # of this epoch, in its stage
         while self.batch < self.batches and not self.stopping:
-            rate = self.optimiser.rate(first_step + self.batch, self.settings.epochs * self.batches)
-            for group in self.schedule.optimiser.param_groups:
-                group["lr"] = rate
+            self.rate = self.optimiser.rate(first_step + self.batch, self.settings.epochs * self.batches)
+            self.schedule.set_rate(self.rate)
             self.totals += self.schedule.step(order[self.batch * size : (self.batch + 1) * size])
             self.batch += 1
             on_batch()
@@ -148,9 +148,10 @@ class Trainer:
         for number, loss in zip(self.schedule.layers, self.totals.tolist(), strict=True):
             if not math.isfinite(loss):
                 return f"The loss of layer {number + 1}" if isinstance(self.method, LocalMethod) else "The loss"
-        for number, layer in enumerate(self.method.network):
-            if not all(parameter.isfinite().all() for parameter in layer.parameters()):
-                return f"A weight of layer {number + 1}"
+        for name, parameter in self.method.named_parameters():
+            if not parameter.isfinite().all():
+                room, _, *rest = name.split(".")
+                return f"A weight of layer {int(rest[0]) + 1}" if room == "network" else f"A weight of the {room}"
         return None
 
     def _close_epoch(self) -> None:
@@ -167,8 +168,8 @@ class Trainer:
         accuracies: list[float | None] = list(result.layer_accuracy)
         if by_layer:
             accuracies[begun:] = [None] * (layers - begun)
-        rate = self.schedule.optimiser.param_groups[0]["lr"]
-        self.history.append(Epoch(len(self.history) + 1, losses, accuracies, result.accuracy, rate, self.seconds))
+        epoch = Epoch(len(self.history) + 1, losses, accuracies, result.accuracy, self.rate, self.seconds)
+        self.history.append(epoch)
         self.batch, self.seconds = 0, 0.0
         stage = len(self.history) // self.settings.epochs
         if self.schedule.stage < stage < self.schedule.stages:
@@ -194,8 +195,7 @@ class Trainer:
         """All that `restore` needs: tensors, and plain facts for JSON."""
         tensors = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
         tensors |= {f"generator.{name}": tensor for name, tensor in self._generators.items()}
-        for number, values in self.schedule.optimiser.state_dict()["state"].items():
-            tensors |= {f"optimiser.{number}.{name}": tensor for name, tensor in values.items()}
+        tensors |= {f"optimiser.{name}": tensor for name, tensor in self.schedule.state().items()}
         facts = {"history": [asdict(epoch) for epoch in self.history], "batch": self.batch, "seconds": self.seconds}
         return tensors | {"totals": self.totals}, facts
 
@@ -213,26 +213,10 @@ class Trainer:
             raise ValueError("the state is of another training")
         self._enter(min(len(self.history) // self.settings.epochs, self.schedule.stages - 1))
         self.totals.copy_(tensors["totals"])
-        self._restore_optimiser(groups["optimiser"])
+        self.schedule.restore(groups["optimiser"])
         self._generators = groups["generator"]
         with seeded(self.seed, self.device):
             self._set_generator_states(self._generators)  # to find out now whether they are good
-
-    def _restore_optimiser(self, tensors: dict[str, Tensor]) -> None:
-        optimiser = self.schedule.optimiser
-        whole = optimiser.state_dict()
-        for name, tensor in tensors.items():
-            number, key = name.split(".", 1)
-            whole["state"].setdefault(int(number), {})[key] = tensor
-        parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-        begun = self.batch > 0 or len(self.history) > self.schedule.stage * self.settings.epochs
-        remembers = self.optimiser.name != "sgd" or self.optimiser.momentum > 0
-        if len(whole["state"]) != (len(parameters) if begun and remembers else 0):
-            raise ValueError("a part of the optimiser's state is missing")
-        for number, values in whole["state"].items():
-            if any(tensor.shape not in ((), parameters[number].shape) for tensor in values.values()):
-                raise ValueError("the optimiser's state is of another network")
-        optimiser.load_state_dict(whole)
 
 
 @contextmanager

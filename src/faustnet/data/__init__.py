@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 
 from faustnet.data import official
 from faustnet.data.images import Augmentation, DataSet, Images, ImageSource, Scaling
 from faustnet.data.own import load_folder, load_npz, read_image
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, unknown
 
 __all__ = [
     "DATASETS",
@@ -55,6 +54,4 @@ def load_data(name: str, data_dir: Path | None = None, image_size: int = 0) -> D
         return load_npz(path)
     if path.exists():
         raise FaustnetError(f"{path} is neither a folder of class folders nor an .npz file.")
-    near = get_close_matches(name, DATASETS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"give {', '.join(DATASETS)}, a folder or an .npz file."
-    raise FaustnetError(f"There is no data set and no file {name!r}: {hint}")
+    raise unknown("data set and no file", name, DATASETS, ", a folder of class folders or an .npz file")

@@ -21,9 +21,9 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
         content = _Unpickler(io.BytesIO(path.read_bytes()), encoding="latin1").load()
         return _images(content["data"]), _labels(content["labels"])
     except pickle.UnpicklingError as error:
-        raise FaustnetError(f"{path} was not opened ({error}): delete it, and CIFAR-10 is downloaded again.") from None
+        raise FaustnetError(f"{path} was not opened ({error}): delete it, and CIFAR-10 is fetched again.") from None
     except Exception as error:  # a damaged pickle can fail in any way at all
-        again = "delete it, and CIFAR-10 is downloaded again"
+        again = "delete it, and CIFAR-10 is fetched again"
         raise FaustnetError(f"{path} is not a CIFAR-10 batch ({error}): {again}.") from None
 
 

@@ -1,12 +1,13 @@
 """Fetching official files: checked before they appear under their name."""
 
 import hashlib
+import http.client
 import os
 import shutil
 import tarfile
 import tempfile
-import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,8 +32,8 @@ def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
         for url in urls:
             try:
                 found = _copy(url, Path(partial))
-            except (urllib.error.URLError, OSError) as error:
-                reasons.append(str(getattr(error, "reason", error)))
+            except (OSError, http.client.HTTPException) as error:
+                reasons.append(str(getattr(error, "reason", error)) or type(error).__name__)
                 continue
             if found == md5:
                 os.chmod(partial, 0o644)
@@ -75,20 +76,22 @@ def _copy(url: str, path: Path) -> str:
     return digest.hexdigest()
 
 
-def unpack_folder(archive: Path, folder: Path, names: Sequence[str]) -> None:
-    """Take just these files of `folder`'s out of a tar archive; the folder appears when all of them are there."""
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as partial:
-        try:
+def unpack_folder(archive: Path, md5: str, folder: Path, names: Sequence[str]) -> None:
+    """Take just these files of `folder`'s out of a tar archive whose sum is right; they appear when all are read."""
+    try:
+        with archive.open("rb") as file:
+            if hashlib.file_digest(file, "md5").hexdigest() != md5:
+                raise tarfile.TarError("its sum is wrong")
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as partial:
             with tarfile.open(archive) as tar:
                 for name in names:
-                    member = tar.getmember(f"{folder.name}/{name}")
-                    source = tar.extractfile(member)
+                    source = tar.extractfile(f"{folder.name}/{name}")
                     if source is None:
                         raise tarfile.TarError(f"{name} in it is no ordinary file")
-                    with (Path(partial) / name).open("wb") as file:
-                        shutil.copyfileobj(source, file)
-        except (tarfile.TarError, OSError, EOFError, KeyError) as error:
-            raise FaustnetError(f"{archive} could not be unpacked ({error}): delete it and run again.") from None
-        folder.mkdir(exist_ok=True)
-        for name in names:
-            os.replace(Path(partial) / name, folder / name)
+                    with (Path(partial) / name).open("wb") as target:
+                        shutil.copyfileobj(source, target)
+            folder.mkdir(exist_ok=True)
+            for name in names:
+                os.replace(Path(partial) / name, folder / name)
+    except (tarfile.TarError, OSError, EOFError, KeyError, zlib.error) as error:
+        raise FaustnetError(f"{archive} could not be unpacked ({error}): delete it and run again.") from None

@@ -100,7 +100,7 @@ class Cifar10:
             archive = data_dir / "cifar-10-python.tar.gz"
             if not archive.exists():
                 fetch([self.url], self.md5, archive)
-            unpack_folder(archive, folder, [*names, "batches.meta"])
+            unpack_folder(archive, self.md5, folder, [*names, "batches.meta"])
         pixels, labels = zip(*(read_batch(folder / name) for name in names), strict=True)
         return DataSet(
             "cifar10", CIFAR10_NAMES, _cifar_images(pixels[:5], labels[:5]), _cifar_images(pixels[5:], labels[5:])

@@ -1,6 +1,7 @@
 """The user's own data: a folder of class folders of images, or an .npz file."""
 
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from faustnet.data.images import DataSet, Images
 from faustnet.errors import FaustnetError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
-GREY_MODES = {"1", "L", "LA", "I", "I;16", "F"}
+GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F"}
 HELD_OUT = 0.2  # of a folder that is not divided into train and test
 KEPT_SIZE = 64  # images that all have one size up to this keep it
 COMMON_SIZE = 32  # others are brought to this
@@ -45,11 +46,23 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> torch.Tensor:
     if channels not in (1, 3):
         raise FaustnetError(f"This model knows rows of {channels} numbers, not images: {path} does not fit it.")
     with opened(path) as image:
-        converted = image.convert("L" if channels == 1 else "RGB")
+        converted = _in_bytes(ImageOps.exif_transpose(image)).convert("L" if channels == 1 else "RGB")
         if converted.size != (width, height):
             converted = converted.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2.0)
         pixels = np.array(converted).reshape(height, width, channels)
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def _in_bytes(image: Image.Image) -> Image.Image:
+    """Grey values of 16 bits brought to 8, which conversion would cut off at 255."""
+    if image.mode == "F":
+        raise ValueError("its pixels are fractions of no known range")
+    if not image.mode.startswith("I"):
+        return image
+    values = np.asarray(image)
+    if values.min() < 0 or values.max() > 65_535:
+        raise ValueError("its pixels have more than 16 bits")
+    return Image.fromarray((values // 256).astype(np.uint8))
 
 
 def load_folder(folder: Path, image_size: int = 0) -> DataSet:
@@ -61,10 +74,26 @@ def load_folder(folder: Path, image_size: int = 0) -> DataSet:
     if unknown := sorted(set(test_files) - set(names)):
         raise FaustnetError(f"{folder} has test images of {unknown[0]!r} but none to train on: add some.")
     shape = _common_shape([path for paths in (*train_files.values(), *test_files.values()) for path in paths], image_size)
-    train = _read_all(train_files, names, shape)
-    if divided:
-        return DataSet(folder.name, names, train, _read_all(test_files, names, shape))
-    return DataSet(folder.name, names, *train.split(HELD_OUT, seed=0))
+    if not divided:
+        train_files, test_files = _divided(train_files)
+        if not any(test_files.values()):
+            raise FaustnetError(
+                f"{folder} holds too few images to hold some out: add more, or divide it into train and test."
+            )
+    return DataSet(folder.name, names, _read_all(train_files, names, shape), _read_all(test_files, names, shape))
+
+
+def _divided(files: dict[str, list[Path]]) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+    """About a fifth of each class for testing, by the files' names: where a file goes does not change when others come
+    or go, so no model is ever tested on what it was trained on. Every class keeps an image for training."""
+    train, test = {}, {}
+    for name, paths in files.items():
+        held = {path for path in paths if zlib.crc32(f"{name}/{path.name}".encode(errors="replace")) < HELD_OUT * 2**32}
+        if len(held) == len(paths):
+            held.discard(paths[0])
+        train[name] = [path for path in paths if path not in held]
+        test[name] = [path for path in paths if path in held]
+    return train, test
 
 
 def _class_files(folder: Path) -> dict[str, list[Path]]:

@@ -1,10 +1,9 @@
 """The methods, by name. A new one is a file in this folder and a line in METHODS."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
 from faustnet.methods.base import LocalMethod, Method, Source
 from faustnet.methods.faust import FaustRepresentative, FaustTriplet, FaustTuplet
@@ -26,11 +25,9 @@ METHODS: dict[str, type[Method]] = {
 
 
 def method_named(name: str) -> type[Method]:
-    if name in METHODS:
-        return METHODS[name]
-    near = get_close_matches(name, METHODS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(METHODS)}."
-    raise FaustnetError(f"There is no method {name!r}: {hint}")
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
 
 
 def build(name: str, inputs: int, classes: int, network: NetworkSettings, options: Mapping[str, Any]) -> Method:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional
 
-from faustnet.methods.base import Method, require
+from faustnet.methods.base import Method, check_label_smoothing
 from faustnet.network import Network, NetworkSettings, dense_network
 
 
@@ -18,7 +18,7 @@ class Backprop(Method):
 
     def __init__(self, network: Network, classes: int, *, label_smoothing: float = 0.0):
         super().__init__(network, classes)
-        require(0 <= label_smoothing < 1, f"Label smoothing lies from 0 to below 1, not at {label_smoothing}.")
+        check_label_smoothing(label_smoothing)
         self.label_smoothing = label_smoothing
         self.read_out = nn.Linear(network[-1].passed_on, classes)
 
@@ -31,7 +31,8 @@ class Backprop(Method):
         return ["output"]
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        yield functional.cross_entropy(self.read_out(self.network(x)), y, label_smoothing=self.label_smoothing)
+        last = functional.dropout(self.network(x), self.network.dropout, self.training)
+        yield functional.cross_entropy(self.read_out(last), y, label_smoothing=self.label_smoothing)
 
     def scores(self, x: Tensor) -> Tensor:
         return self.read_out(self.network(x)).unsqueeze(0)

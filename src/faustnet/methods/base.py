@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, require
 from faustnet.network import Network, NetworkSettings
 
 
@@ -92,7 +92,7 @@ class Method(nn.Module, ABC):
         """The votes of all voters, or of those numbered in `layers` from 0, as one. (voters, B, C) → (B, C)"""
         if layers is None:
             return scores.sum(dim=0)
-        if not layers or not all(0 <= layer < len(scores) for layer in layers):
+        if not layers or not all(0 <= layer < len(scores) for layer in layers) or len(set(layers)) < len(layers):
             raise FaustnetError(
                 f"There is no such set of layers as {[layer + 1 for layer in layers]}: "
                 f"{self.name} answers from {len(scores)}, numbered from 1."
@@ -125,12 +125,10 @@ class LocalMethod(Method):
             yield self.local_loss(embedding, y)
 
 
+def check_label_smoothing(share: float) -> None:
+    require(0 <= share < 1, f"Label smoothing lies from 0 to below 1, not at {share}.")
+
+
 def join_rows(parts: Iterable[Tensor]) -> Tensor:
     """Images or activations as the rows of one matrix. (b_i, …) → (Σ b_i, d)"""
     return torch.cat([part.flatten(1) for part in parts])
-
-
-def require(holds: bool, sentence: str) -> None:
-    """Refuse an option's value."""
-    if not holds:
-        raise FaustnetError(sentence)

@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import require
 from faustnet.losses import paired_squared_distances, soft_minimum, squared_distances, triplet_loss, tuplet_loss
-from faustnet.methods.base import LocalMethod, Source, join_rows, require
+from faustnet.methods.base import LocalMethod, Source, check_label_smoothing, join_rows
 from faustnet.network import Network, NetworkSettings, dense_network
 from faustnet.references import (
     ClassIndex,
@@ -61,7 +61,7 @@ class FaustRepresentative(Faust):
         label_smoothing: float = 0.0,
     ):
         require(representatives >= 1, f"A class needs at least one representative, not {representatives}.")
-        require(0 <= label_smoothing < 1, f"Label smoothing lies from 0 to below 1, not at {label_smoothing}.")
+        check_label_smoothing(label_smoothing)
         super().__init__(network, classes, count=representatives, scale=scale)
         self.count = representatives
         self.chosen = tuple(chosen)
@@ -106,8 +106,7 @@ class FaustVanilla(Faust):
         self.centroid_images = centroid_images
 
     def start(self, train: Source) -> None:
-        if len(train.class_names) < 2:
-            raise FaustnetError("There is one class only, so there are no negatives: give images of two classes or more.")
+        require(self.classes > 1, "There is one class only, so there are no negatives: give images of two classes or more.")
         self.index = ClassIndex(train.labels, self.classes)
         for number, name in enumerate(train.class_names):
             require(int(self.index.counts[number]) > 0, f"Class {name!r} has no training image: add some.")
@@ -177,7 +176,7 @@ class FaustTuplet(FaustVanilla):
         centroid_images: int = 100,
     ):
         super().__init__(network, classes, scale=scale, centroid_images=centroid_images)
-        require(0 <= label_smoothing < 1, f"Label smoothing lies from 0 to below 1, not at {label_smoothing}.")
+        check_label_smoothing(label_smoothing)
         self.label_smoothing = label_smoothing
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from faustnet.errors import require
 from faustnet.layers import unit_rms
 from faustnet.losses import goodness, goodness_loss
-from faustnet.methods.base import LocalMethod, Source, join_rows, require
+from faustnet.methods.base import LocalMethod, Source, join_rows
 from faustnet.network import Network, NetworkSettings, rms_network
 
 INFERENCES = ("multi-pass", "one-pass")

@@ -5,13 +5,12 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from faustnet.data import Augmentation
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, unknown
 from faustnet.methods import method_named
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
@@ -164,9 +163,7 @@ def _fitting(table: Mapping[str, Any], types: Mapping[str, Any], where: str) -> 
     values = {}
     for key, value in table.items():
         if key not in types:
-            near = get_close_matches(key, types, n=1)
-            known = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(types) or 'none'}."
-            raise FaustnetError(f"There is no {key!r} in {where}: {known}")
+            raise unknown(f"key in {where} called", key, types)
         values[key] = _converted(value, types[key], f"{key!r} in {where}")
     return values
 
