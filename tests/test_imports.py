@@ -26,6 +26,10 @@ LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 def rooms_imported(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert not any(alias.name.startswith("faustnet") for alias in node.names), "write: from faustnet.x import y"
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "write: from faustnet.x import y"
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "faustnet":
             found |= {node.module.split(".")[1]} if "." in node.module else {alias.name for alias in node.names}
     return found

@@ -10,6 +10,7 @@ from faustnet.evaluation import evaluating
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
+from faustnet.training import seeded
 
 VARIANTS = [(name, {}) for name in METHODS] + [
     ("forward-forward", {"inference": "one-pass"}),
@@ -264,3 +265,39 @@ def test_images_too_small_for_the_labels_are_refused() -> None:
 
     with pytest.raises(FaustnetError, match="no room for 10 labels"):
         build("forward-forward", 9, 10, SMALL, {})
+
+
+OTHERWISE = {
+    "label_smoothing": 0.3,
+    "threshold": 2.0,
+    "label_length": 1.0,
+    "inference": "one-pass",
+    "scale": 0.5,
+    "margin": 0.2,
+    "centroid_images": 3,
+    "representatives": 2,
+    "chosen": "named",
+}
+
+
+@pytest.mark.parametrize(("name", "option"), [(name, option) for name in METHODS for option in METHODS[name].options()])
+def test_every_option_changes_what_is_learned_or_predicted(name: str, option: str, source: ImageSource) -> None:
+    named = tuple(int((source.labels == number).nonzero()[2]) for number in range(10))
+    value = named if option == "chosen" else OTHERWISE[option]
+
+    def outcome(**options: object) -> torch.Tensor:
+        method = started(name, source, **options)
+        x, y = batch(source)
+        with seeded(2):
+            losses = torch.stack([loss.detach() for loss in method.losses(x, y)])
+        with evaluating(method):
+            method.finish(source)
+            return torch.cat([losses, method.scores(x).mean(0).flatten()])
+
+    assert not torch.allclose(outcome(), outcome(**{option: value}))
+
+
+def test_dropout_reaches_backprops_read_out(source: ImageSource) -> None:
+    method = started("backprop", source, NetworkSettings((24,), dropout=0.5))
+    x, y = batch(source)
+    assert next(method.losses(x, y)) != next(method.losses(x, y))

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -54,6 +56,14 @@ def test_scores_are_minus_the_euclidean_distance_to_a_single_reference() -> None
         for e in embedding.tolist()
     ]
     torch.testing.assert_close(reference_scores(embedding, references, 0.02), torch.tensor(expected).double())
+
+
+def test_scores_of_several_references_join_them_by_log_sum_exp() -> None:
+    embedding, references, scale = torch.randn(4, 6).double(), torch.randn(3, 5, 6).double(), 0.3
+    for e, scores in zip(embedding, reference_scores(embedding, references, scale), strict=True):
+        for members, score in zip(references, scores.tolist(), strict=True):
+            nearness = [math.exp(-scale * float((e - member).square().sum())) for member in members]
+            assert score == pytest.approx(-math.sqrt(-math.log(sum(nearness) / 5) / scale))
 
 
 def test_an_image_that_is_its_own_reference_has_distance_zero_despite_rounding() -> None:

@@ -47,12 +47,19 @@ def start(folder: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for_epoch(process: subprocess.Popen[str], number: int) -> None:
-    assert process.stderr
-    for line in process.stderr:
-        if line.strip().startswith(f"{number}/"):
-            return
-    pytest.fail("the training ended before that epoch")
+def signalled(number: int, batch: int) -> str:
+    """Python that makes a process send itself a signal after so many batches."""
+    return f"""
+import os
+from faustnet.progress import Lines
+shown, done = Lines.batch, []
+def counted(self):
+    shown(self)
+    done.append(1)
+    if len(done) == {batch}:
+        os.kill(os.getpid(), {int(number)})
+Lines.batch = counted
+"""
 
 
 def same_tensors(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -179,9 +186,7 @@ def test_an_interrupted_run_ends_at_a_batch_and_continues_to_the_same_weights(
     number: int, uninterrupted: dict[str, torch.Tensor], faustnet: Command, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    process = start(folder, *LONG)
-    wait_for_epoch(process, 2)
-    process.send_signal(number)
+    process = start(folder, *LONG, before=signalled(number, 55))
     _, err = process.communicate()
     assert process.returncode == 130
     assert f"faustnet train --resume --out {folder}" in err
@@ -195,15 +200,22 @@ def test_an_interrupted_run_ends_at_a_batch_and_continues_to_the_same_weights(
     assert len(Run(folder).read("environment.json")["earlier"]) == 1
 
 
+def test_an_interrupt_ends_a_script_that_trains_one_run_after_the_other(tmp_path: Path) -> None:
+    table = {"network": {"widths": [24]}, "training": {"epochs": 3}}
+    script = f"import faustnet\nfor n in range(3): faustnet.train({table}, f'{tmp_path}/{{n}}', device='cpu')"
+    process = subprocess.run([sys.executable, "-c", signalled(signal.SIGINT, 4) + script], capture_output=True)
+    assert process.returncode != 0
+    assert [path.name for path in tmp_path.iterdir()] == ["0"]
+
+
 def test_a_killed_run_continues_from_its_last_epoch_to_the_same_weights(
     uninterrupted: dict[str, torch.Tensor], faustnet: Command, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    process = start(folder, *LONG)
-    wait_for_epoch(process, 3)
-    process.kill()
+    process = start(folder, *LONG, before=signalled(signal.SIGKILL, 75))
     process.communicate()
-    assert len(Run(folder).history) >= 3
+    assert process.returncode == -signal.SIGKILL
+    assert len(Run(folder).history) == 3, "an epoch has 22 batches"
     assert faustnet("train", "--out", folder, "--resume", "--device", "cpu").code == 0
     assert same_tensors(load_file(folder / "model.safetensors"), uninterrupted)
 
@@ -213,9 +225,7 @@ def test_a_full_disk_loses_nothing_that_was_saved(
 ) -> None:
     """A limit on the size of files makes the write of a checkpoint fail in its middle."""
     folder = tmp_path / "run"
-    process = start(folder, *LONG)
-    wait_for_epoch(process, 2)
-    process.send_signal(signal.SIGINT)
+    process = start(folder, *LONG, before=signalled(signal.SIGINT, 55))
     process.communicate()
     saved = (folder / "checkpoint.safetensors").read_bytes()
     limit = len(saved) // 2

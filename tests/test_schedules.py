@@ -104,7 +104,7 @@ class NoWaiting(TorchDispatchMode):
 
 @pytest.mark.parametrize(("name", "schedule"), [(n, "sequential") for n in METHODS] + [(n, "greedy") for n in LOCAL])
 def test_nothing_between_batches_waits_for_the_device(
-    name: str, schedule: str, source: ImageSource, held_out: ImageSource
+    name: str, schedule: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distortion = Augmentation(flip=schedule == "sequential", crop=int(schedule == "sequential"))
     images = ImageSource(source.images, source.scaling, source.class_names, distortion)
@@ -114,6 +114,8 @@ def test_nothing_between_batches_waits_for_the_device(
         if trainer.batch == 3:
             trainer.stop()
 
+    for read in ("tolist", "cpu", "numpy", "__bool__", "__int__", "__float__"):
+        monkeypatch.setattr(torch.Tensor, read, lambda *_, read=read: pytest.fail(f"{read} waits for the device"))
     with NoWaiting():
         assert not trainer.run(after_batch, lambda epoch: None)
     assert trainer.batch == 3
@@ -126,7 +128,10 @@ def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
     name: str, schedule: str, source: ImageSource, held_out: ImageSource
 ) -> None:
     gpu = torch.device("cuda")
-    images, others = (ImageSource(s.images.to(gpu), s.scaling.to(gpu), s.class_names) for s in (source, held_out))
+    distortion = Augmentation(crop=int(schedule == "sequential"))
+    images, others = (
+        ImageSource(s.images.to(gpu), s.scaling.to(gpu), s.class_names, distortion) for s in (source, held_out)
+    )
     method = small_method(name, NetworkSettings((64, 48), 32, dropout=0.1)).to(gpu)
     settings = TrainingSettings(epochs=12, batch_size=64, schedule=schedule)
     trainer = Trainer(method, images, others, settings, OptimiserSettings(learning_rate=3e-3), seed=0)

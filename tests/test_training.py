@@ -179,3 +179,52 @@ def test_plain_gradient_descent_has_no_state_and_needs_none(source: ImageSource,
     continued.restore(*trainer.state())
     whole = run_to_end(small_trainer("faust-representative", source, held_out, optimiser=plain))
     assert same_weights(run_to_end(continued), whole)
+
+
+@pytest.mark.parametrize(("schedule", "stages"), [("sequential", 1), ("greedy", 2)])
+def test_every_step_has_the_learning_rate_of_its_place_in_the_stage(
+    schedule: str, stages: int, source: ImageSource, held_out: ImageSource
+) -> None:
+    optimiser = OptimiserSettings(learning_rate=0.01, warmup=0.2)
+    trainer = small_trainer("faust-representative", source, held_out, optimiser=optimiser, schedule=schedule)
+    step, rates = trainer.schedule.step, []
+
+    def watched(index: torch.Tensor) -> torch.Tensor:
+        rates.append(trainer.schedule.optimiser.param_groups[0]["lr"])
+        return step(index)
+
+    trainer.schedule.step = watched  # type: ignore[method-assign]
+    run_to_end(trainer)
+    assert rates == [optimiser.rate(number, 10) for number in range(10)] * stages
+    assert trainer.history[-1].learning_rate == rates[-1]
+
+
+class Watched:
+    """A source that counts what it is asked for."""
+
+    def __init__(self, source: ImageSource):
+        self.source, self.labels, self.class_names = source, source.labels, source.class_names
+        self.plain_images = self.augmented_images = 0
+
+    def plain(self, index: torch.Tensor) -> torch.Tensor:
+        self.plain_images += len(index)
+        return self.source.plain(index)
+
+    def augmented(self, index: torch.Tensor) -> torch.Tensor:
+        self.augmented_images += len(index)
+        return self.source.augmented(index)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("backprop", 1), ("forward-forward", 1), ("faust-triplet", 3), ("faust-tuplet", 11), ("faust-representative", 1)],
+)
+def test_all_that_is_trained_on_is_distorted_but_for_the_representatives(
+    name: str, rows: int, source: ImageSource, held_out: ImageSource
+) -> None:
+    watched = Watched(source)
+    trainer = small_trainer(name, watched, held_out)  # type: ignore[arg-type]
+    before = watched.plain_images
+    trainer.run(trainer.stop, lambda epoch: None)
+    assert watched.augmented_images == 64 * rows
+    assert watched.plain_images == before

@@ -34,9 +34,9 @@ class Layer(nn.Module, ABC):
 class DenseLayer(Layer):
     """The paper's layer: linear, ReLU, layer norm → activation; a linear projection of that → embedding.
 
-    The layer norm has no gain and offset of its own: what follows it is linear and would only undo them. The projection
-    has no bias: it would cancel in every distance. With `embedding` 0 there is no projection, and the activation
-    serves as the embedding.
+    The layer norm has no gain and offset of its own: the projection and the next layer are linear and can do without.
+    The projection has no bias: it would cancel in every distance. With `embedding` 0 there is no projection, and the
+    activation serves as the embedding.
     """
 
     def __init__(self, inputs: int, width: int, embedding: int, *, dropout: float, passes_embedding: bool):

@@ -77,9 +77,7 @@ def load_folder(folder: Path, image_size: int = 0) -> DataSet:
     if not divided:
         train_files, test_files = _divided(train_files)
         if not any(test_files.values()):
-            raise FaustnetError(
-                f"{folder} holds too few images to hold some out: add more, or divide it into train and test."
-            )
+            raise FaustnetError(f"{folder} has too few images to hold some out: add more, or make folders train and test.")
     return DataSet(folder.name, names, _read_all(train_files, names, shape), _read_all(test_files, names, shape))
 
 

@@ -44,7 +44,7 @@ class FaustRepresentative(Faust):
 
     They pass through the layers together with the batch, B + C·K rows, and the gradient flows through their embeddings
     as it does through the anchors'; without that the loss diverges. `chosen` names them by their positions in the
-    training set; otherwise the seed draws `representatives` of each class.
+    training set, less what is held out for validation; otherwise the seed draws `representatives` of each class.
     """
 
     name: ClassVar[str] = "faust-representative"
