@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from faustnet.methods import METHODS
 from faustnet.progress import Lines
 from faustnet.recipes import as_table, read_recipe, recipe_from
 from faustnet.runs import train
 
 SEEDS = (0, 1, 2)
+METHODS = ("backprop", "forward-forward", "faust-triplet", "faust-tuplet", "faust-representative")
 KEPT = ("test_accuracy", "layer_accuracy", "forward_passes", "epochs", "train_seconds", "parameters")
 WANTED = [
     *product(["digits"], METHODS, SEEDS),
@@ -49,7 +49,7 @@ def table(runs: list[dict[str, Any]]) -> str:
     epochs = {run["recipe_name"]: run["epochs"] for run in runs}
     lines = ["| method | " + " | ".join(f"{recipe}, {epochs[recipe]} epochs" for recipe in recipes) + " |"]
     lines.append("| --- |" + " ---: |" * len(recipes))
-    for method in (name for name in METHODS if any(name == run["method"] for run in runs)):
+    for method in METHODS:
         cells = []
         for recipe in recipes:
             accuracies = [100 * run["test_accuracy"] for run in found.get((method, recipe), [])]

@@ -19,7 +19,7 @@ from faustnet.recipes import read_recipe, recipe_from
 from faustnet.runs import train
 
 STUDIES = {
-    ("faust-representative", "scale"): (0.005, 0.01, 0.02, 0.05, 0.1),
+    ("faust-representative", "scale"): (0.005, 0.01, 0.02, 0.05, 0.1, 1.0),
     ("forward-forward", "label_length"): (0.125, 0.25, 0.5, 1.0),
 }
 

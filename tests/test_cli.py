@@ -44,7 +44,9 @@ def test_every_method_trains_in_one_command(name: str, faustnet: Command, tmp_pa
 def test_progress_has_a_line_for_each_epoch_with_every_layer(faustnet: Command, tmp_path: Path) -> None:
     answer = faustnet("train", *QUICK, "--out", tmp_path / "run")
     lines = answer.err.splitlines()
-    assert lines[0].startswith("faust-representative on digits: 1,437 training images of 1×8×8, 10 classes; layers 64-48")
+    assert lines[0].startswith("faust-representative on digits: 1,437 training images of 1×8×8, 10 classes")
+    assert lines[1].startswith("layers 64-48, ")
+    assert "22 batches of 64 an epoch" in lines[1]
     epochs = [line for line in lines if line.strip()[:1].isdigit()]
     assert [line.split()[0] for line in epochs] == ["1/6", "2/6", "3/6", "4/6", "5/6", "6/6"]
     assert answer.out.startswith("test accuracy ")
@@ -80,6 +82,8 @@ def test_evaluate_finds_the_accuracy_that_training_reported(faustnet: Command, r
     assert result["layer_accuracy"] == metrics["layer_accuracy"]
     (first,) = json.loads(faustnet("evaluate", run, "--layers", "1", "--json", "--device", "cpu").out)
     assert first["accuracy"] == metrics["layer_accuracy"][0]
+    assert (first["layers"], result["layers"]) == ([1], None)
+    assert "test accuracy of layers 1 together" in faustnet("evaluate", run, "--layers", "1").out
 
 
 def test_evaluate_prints_tables_for_one_run_and_for_several(faustnet: Command, run: Path) -> None:
@@ -134,7 +138,9 @@ def test_own_images_and_arrays_are_trained_on(
 def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
     listed = json.loads(faustnet("methods", "--json").out)
     assert [entry["name"] for entry in listed] == list(METHODS)
-    assert listed[-1]["options"]["representatives"] == 1
+    assert {entry["name"]: entry["options"] for entry in listed}["faust-representative"]["representatives"] == 1
+    assert "one-pass" in faustnet("methods", "forward-forward").out
+    assert "did you mean backprop?" in faustnet("methods", "backprob").sentence
     assert {entry["name"] for entry in json.loads(faustnet("datasets", "--json").out)} == {
         "digits", "mnist", "fashion-mnist", "cifar10"
     }  # fmt: skip
@@ -172,6 +178,7 @@ def test_a_mistake_gets_one_sentence_and_a_code(words: list[str], said: str, fau
     assert answer.sentence.startswith("faustnet: ")
     assert "Traceback" not in answer.err
     assert answer.out == ""
+    assert not (tmp_path / "run").exists()
 
 
 def test_mistakes_in_predicting_and_evaluating(faustnet: Command, run: Path, tmp_path: Path) -> None:

@@ -91,13 +91,19 @@ def test_a_model_predicts_without_the_training_data(finished: Run, digits: libra
         model.class_names.index(p.class_name) == label for p, label in zip(predictions, digits.test.labels, strict=True)
     ]
     assert sum(right) / len(right) == pytest.approx(finished.metrics["test_accuracy"])
-    first = model.predict(digits.test.pixels, layers=[0])
+    first = model.predict(digits.test.pixels, layers=[1])
     assert [p.class_name for p in first] == [p.votes[0] for p in predictions]
 
 
-def test_a_model_refuses_images_of_another_shape(finished: Run) -> None:
+def test_a_model_takes_arrays_and_refuses_what_it_was_not_trained_on(finished: Run, digits: library.data.DataSet) -> None:
+    model, pixels = finished.model(), digits.test.pixels[:5]
+    assert model.predict(pixels.numpy()) == model.predict(pixels[:, 0]) == model.predict(pixels)
     with pytest.raises(FaustnetError, match="knows images of 1×8×8, but these are 1×9×9"):
-        finished.model().predict(torch.zeros(2, 1, 9, 9, dtype=torch.uint8))
+        model.predict(torch.zeros(2, 1, 9, 9, dtype=torch.uint8))
+    with pytest.raises(FaustnetError, match=r"as bytes from 0 to 255, not as torch.float32"):
+        model.predict(pixels / 255)
+    with pytest.raises(FaustnetError, match=r"Give images as \(n, 1, 8, 8\), not \(8, 8\)"):
+        model.predict(pixels[0, 0])
 
 
 def test_a_model_file_of_another_shape_is_refused(finished: Run, tmp_path: Path) -> None:
@@ -122,11 +128,11 @@ def test_a_model_file_of_another_shape_is_refused(finished: Run, tmp_path: Path)
     save_file(tensors | {name: tensors[name] * torch.nan}, tmp_path / "nan", about)
     with pytest.raises(FaustnetError, match="numbers that are not finite"):
         Model.load(tmp_path / "nan")
-    save_file(tensors, tmp_path / "newer", about | {"faustnet": "99"})
+    save_file(tensors, tmp_path / "newer", {"faustnet": about["faustnet"].replace('"format": 1', '"format": 99')})
     with pytest.raises(FaustnetError, match="another version"):
         Model.load(tmp_path / "newer")
     for spoiled in ('{"shape": [1, 8]', '"shape": [1, 8, -8]', "[" * 100_000, "null"):
-        save_file(tensors, tmp_path / "spoiled", about | {"about": spoiled})
+        save_file(tensors, tmp_path / "spoiled", {"faustnet": spoiled})
         with pytest.raises(FaustnetError, match=r"not a model of faustnet's"):
             Model.load(tmp_path / "spoiled")
     (tmp_path / "cut").write_bytes(path.read_bytes()[:-100])

@@ -1,5 +1,6 @@
 """The command line: reads what was asked for, calls the library, prints what came of it."""
 
+import inspect
 import io
 import json
 import sys
@@ -16,9 +17,9 @@ from rich.table import Table
 from faustnet.data import DATASETS, data_folder, load_data, read_image
 from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError
-from faustnet.methods import METHODS, LocalMethod
+from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.progress import Lines
-from faustnet.recipes import Recipe, put, read_recipe, recipe_from, set_key
+from faustnet.recipes import Recipe, put, read_recipe, recipe_from, set_key, shipped_recipes
 from faustnet.runs import Run, Stopped
 from faustnet.runs import train as train_recipe
 from faustnet.version import VERSION
@@ -68,7 +69,7 @@ def train(
     ] = None,
     seed: Annotated[int | None, _option("Of everything that is drawn at random.", DEFAULT.seed)] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="A TOML file, or the name of a recipe that comes along; options beside it win.")
+        str | None, typer.Option(help=f"A TOML file, or one of {', '.join(shipped_recipes())}; options beside it win.")
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -166,21 +167,22 @@ def predict(
 
 
 @app.command()
-def methods(as_json: AsJson = False) -> None:
-    """List the methods and their options."""
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Explain this one.", show_default="list them all")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the methods and their options, or explain one."""
+    chosen = [method_named(name)] if name else list(METHODS.values())
     if as_json:
-        _print_json(
-            [
-                {"name": m.name, "summary": m.summary, "local": issubclass(m, LocalMethod), "options": m.options()}
-                for m in METHODS.values()
-            ]
-        )
+        about = [(m.name, m.summary, issubclass(m, LocalMethod), m.options()) for m in chosen]
+        _print_json([dict(zip(("name", "summary", "local", "options"), facts, strict=True)) for facts in about])
         return
     table = _table("method", "what it does", "options, set with --set options.NAME=VALUE")
-    for method in METHODS.values():
+    for method in chosen:
         options = "\n".join(f"{name} = {json.dumps(default)}" for name, default in method.options().items())
         table.add_row(method.name, method.summary, options)
     _console().print(table)
+    typer.echo(inspect.getdoc(chosen[0]) if name else "Explain one with: faustnet methods NAME")
 
 
 @app.command()
@@ -240,7 +242,7 @@ def _numbers(text: str, option: str) -> list[int]:
 
 
 def _chosen(layers: str | None) -> list[int] | None:
-    return None if layers is None else [number - 1 for number in _numbers(layers, "--layers")]
+    return None if layers is None else _numbers(layers, "--layers")
 
 
 def _free_folder(name: str) -> Path:
@@ -276,7 +278,8 @@ def _print_evaluation(result: dict[str, Any]) -> None:
         result["voters"], result["layer_accuracy"], result["first_layers_accuracy"], strict=True
     ):
         table.add_row(voter, f"{alone:.2%}", f"{together:.2%}")
-    console.print(f"{result['method']} on {result['dataset']}: test accuracy {result['accuracy']:.2%}")
+    chosen = f" of layers {', '.join(map(str, result['layers']))} together" if result["layers"] else ""
+    console.print(f"{result['method']} on {result['dataset']}: test accuracy{chosen} {result['accuracy']:.2%}")
     console.print(table)
     console.print(
         f"{result['forward_passes']} forward pass{'es' if result['forward_passes'] > 1 else ''} and "
@@ -294,9 +297,10 @@ def _print_comparison(results: list[dict[str, Any]]) -> None:
     columns = ("accuracy", "each layer alone", "passes", "µs/image")
     table = _table("run", *columns, numbers=set(columns))
     for result in results:
-        named = result["method"] in result["run"]
+        about = [result["method"]] if result["method"] not in result["run"] else []
+        about += [f"on {result['dataset']}"] if len({other["dataset"] for other in results}) > 1 else []
         table.add_row(
-            result["run"] if named else f"{result['run']} ({result['method']})",
+            f"{result['run']} ({' '.join(about)})" if about else result["run"],
             f"{result['accuracy']:.2%}",
             " ".join(f"{value * 100:.1f}" for value in result["layer_accuracy"]),
             str(result["forward_passes"]),

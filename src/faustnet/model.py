@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -18,7 +19,7 @@ from faustnet.methods import Method, build
 from faustnet.recipes import Recipe, as_table, recipe_from
 from faustnet.training import seeded
 
-FORMAT = "1"
+FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,14 @@ class Model:
     class_names: tuple[str, ...]
     shape: tuple[int, int, int]  # of an image: (channels, height, width)
     scaling: Scaling
+    of_bytes: bool  # whether it was trained on pixels from 0 to 255
 
     @classmethod
     def fresh(cls, recipe: Recipe, train: Images, class_names: Sequence[str]) -> "Model":
         """Untrained, its weights drawn on the CPU from the recipe's seed, so that they are the same for every device."""
         with seeded(recipe.seed):
             method = _build(recipe, train.shape, len(class_names))
-        return cls(recipe, method, tuple(class_names), train.shape, Scaling.of(train))
+        return cls(recipe, method, tuple(class_names), train.shape, Scaling.of(train), train.pixels.dtype == torch.uint8)
 
     def to(self, device: torch.device) -> "Model":
         return replace(self, method=self.method.to(device), scaling=self.scaling.to(device))
@@ -55,15 +57,25 @@ class Model:
             )
         return ImageSource(images, self.scaling, self.class_names)
 
-    def scores(self, pixels: Tensor) -> Tensor:
-        """Each voter's score of each class for images of the model's shape, (n, c, h, w) → (voters, n, classes)."""
-        pixels = pixels.to(self.scaling.mean.device)
-        images = self.source(Images(pixels, torch.zeros(len(pixels), dtype=torch.long)))
-        with evaluating(self.method):
-            return self.method.scores(images.scaling(pixels))
+    def images(self, pixels: Tensor | np.ndarray) -> Images:
+        """Unlabelled images as this model knows them: (n, c, h, w), or (n, h, w) where there is one channel."""
+        pixels = torch.as_tensor(pixels, device=self.scaling.mean.device)
+        if pixels.dim() == 3 and self.shape[0] == 1:
+            pixels = pixels.unsqueeze(1)
+        if pixels.dim() != 4:
+            raise FaustnetError(f"Give images as (n, {', '.join(map(str, self.shape))}), not {tuple(pixels.shape)}.")
+        if self.of_bytes and pixels.dtype != torch.uint8:
+            raise FaustnetError(f"This model knows pixels as bytes from 0 to 255, not as {pixels.dtype}: convert them.")
+        return Images(pixels, torch.zeros(len(pixels), dtype=torch.long, device=pixels.device))
 
-    def predict(self, pixels: Tensor, layers: Sequence[int] | None = None) -> list[Prediction]:
-        """The class of each image, from all layers or those numbered in `layers` from 0."""
+    def scores(self, pixels: Tensor | np.ndarray) -> Tensor:
+        """Each voter's score of each class. (n, c, h, w) → (voters, n, classes)"""
+        source = self.source(self.images(pixels))
+        with evaluating(self.method):
+            return self.method.scores(source.scaling(source.images.pixels))
+
+    def predict(self, pixels: Tensor | np.ndarray, layers: Sequence[int] | None = None) -> list[Prediction]:
+        """The class of each image, from all layers or those numbered in `layers` from 1."""
         scores = self.scores(pixels)
         best = self.method.joined(scores, layers).max(dim=1)
         votes = scores.argmax(dim=2).T.tolist()
@@ -77,6 +89,7 @@ class Model:
         source = self.source(images)
         return {
             "voters": self.method.voters,
+            "layers": None if layers is None else list(layers),
             **asdict(evaluate(self.method, source, layers)),
             "class_names": self.class_names,
             "seconds_per_image": seconds_per_image(self.method, source),
@@ -86,16 +99,22 @@ class Model:
         """The contents of a model file: safetensors, with the recipe and the classes in its header."""
         tensors = {f"method.{name}": tensor.contiguous() for name, tensor in self.method.state_dict().items()}
         tensors |= {"scaling.mean": self.scaling.mean, "scaling.deviation": self.scaling.deviation}
-        about = {"recipe": as_table(self.recipe), "class_names": self.class_names, "shape": self.shape}
-        return save(tensors, {"faustnet": FORMAT, "about": json.dumps(about)})
+        about = {
+            "format": FORMAT,
+            "recipe": as_table(self.recipe),
+            "class_names": self.class_names,
+            "shape": self.shape,
+            "of_bytes": self.of_bytes,
+        }
+        return save(tensors, {"faustnet": json.dumps(about)})  # one entry: several would come in any order
 
     @classmethod
     def load(cls, path: Path, device: torch.device = torch.device("cpu")) -> "Model":
         metadata, tensors = read_tensors(path)
         try:
-            if metadata["faustnet"] != FORMAT:
+            about: dict[str, Any] = json.loads(metadata["faustnet"])
+            if about["format"] != FORMAT:
                 raise FaustnetError(f"{path} was written by another version of faustnet: use that one, or train again.")
-            about: dict[str, Any] = json.loads(metadata["about"])
             recipe, names = recipe_from(about["recipe"]), tuple(map(str, about["class_names"]))
             channels, height, width = map(int, about["shape"])
             shape = (channels, height, width)
@@ -105,7 +124,7 @@ class Model:
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
             raise FaustnetError(f"{path} is not a model of faustnet's, or is damaged ({error!r}).") from None
         load_weights(method, {name.removeprefix("method."): tensor for name, tensor in tensors.items()}, path)
-        return cls(recipe, method.eval(), names, shape, scaling).to(device)
+        return cls(recipe, method.eval(), names, shape, scaling, bool(about["of_bytes"])).to(device)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

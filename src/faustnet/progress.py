@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from faustnet.methods import LocalMethod
 from faustnet.model import Model
 from faustnet.training import Epoch, Trainer
 
@@ -36,12 +37,14 @@ class Lines:
         count = sum(parameter.numel() for parameter in method.parameters())
         self.console.print(
             f"{recipe.method} on {dataset}: {len(trainer.train.labels):,} training images of {shape}, "
-            f"{len(model.class_names)} classes; layers {widths}, {count:,} weights, on {trainer.device.type}"
+            f"{len(model.class_names)} classes\n"
+            f"layers {widths}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
+            f"on {trainer.device.type}"
         )
         if trainer.history or trainer.batch:
             self.console.print(f"continuing after {len(trainer.history)} epochs and {trainer.batch} batches")
-        losses = len(trainer.schedule.layers) * trainer.schedule.stages
-        layers = [f"layer {number + 1}" for number in range(losses)] if losses > 1 else ["output"]
+        local = isinstance(method, LocalMethod)
+        layers = [f"layer {number + 1}" for number in range(len(method.network))] if local else method.voters
         voters = [*method.voters, "all"] if len(method.voters) > 1 else method.voters
         held_out = "validation" if recipe.training.validation else "test"
         titles = "loss".rjust(CELL).ljust(CELL * len(layers)) + f"{held_out} accuracy, %".rjust(CELL + 10)

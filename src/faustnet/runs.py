@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -199,6 +200,10 @@ def train(
     try:
         with stopped_by_signals(trainer):
             complete = trainer.run(progress.batch, on_epoch)
+    except FaustnetError:
+        if not (folder / CHECKPOINT).exists():  # nothing was learned, so there is nothing to continue
+            shutil.rmtree(folder)
+        raise
     finally:
         progress.end()
     if not complete:

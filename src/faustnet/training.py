@@ -77,7 +77,8 @@ class Trainer:
         self.batches = len(train.labels) // settings.batch_size  # in an epoch
         if self.batches < 1:
             raise FaustnetError(
-                f"A batch of {settings.batch_size} is larger than the {len(train.labels)} training images: make it smaller."
+                f"A batch of {settings.batch_size} is larger than the {len(train.labels)} training images: "
+                "ask for fewer with --batch-size (training.batch_size)."
             )
         self.schedule = SCHEDULES[settings.schedule](method, train, optimiser.make)
         self.history: list[Epoch] = []
@@ -164,7 +165,7 @@ class Trainer:
         with evaluating(self.method):
             self.method.finish(self.train)
         by_layer = len(self.method.voters) == layers
-        result = evaluate(self.method, self.held_out, range(begun) if by_layer else None)
+        result = evaluate(self.method, self.held_out, range(1, begun + 1) if by_layer else None)
         accuracies: list[float | None] = list(result.layer_accuracy)
         if by_layer:
             accuracies[begun:] = [None] * (layers - begun)

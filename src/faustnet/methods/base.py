@@ -85,19 +85,18 @@ class Method(nn.Module, ABC):
 
     @torch.no_grad()
     def predict(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
-        """The class with the largest sum of scores, over all voters or those numbered in `layers` from 0. (B, …) → (B,)"""
+        """The class with the largest sum of scores, over all voters or those numbered in `layers` from 1. (B, …) → (B,)"""
         return self.joined(self.scores(x), layers).argmax(dim=1)
 
     def joined(self, scores: Tensor, layers: Sequence[int] | None = None) -> Tensor:
-        """The votes of all voters, or of those numbered in `layers` from 0, as one. (voters, B, C) → (B, C)"""
+        """The votes of all voters, or of those numbered in `layers` from 1, as one. (voters, B, C) → (B, C)"""
         if layers is None:
             return scores.sum(dim=0)
-        if not layers or not all(0 <= layer < len(scores) for layer in layers) or len(set(layers)) < len(layers):
+        if not layers or not set(layers) <= set(range(1, len(scores) + 1)) or len(set(layers)) < len(layers):
             raise FaustnetError(
-                f"There is no such set of layers as {[layer + 1 for layer in layers]}: "
-                f"{self.name} answers from {len(scores)}, numbered from 1."
+                f"There is no such set of layers as {list(layers)}: {self.name} answers from {len(scores)}, numbered from 1."
             )
-        return scores[list(layers)].sum(dim=0)
+        return scores[[layer - 1 for layer in layers]].sum(dim=0)
 
 
 class LocalMethod(Method):

@@ -19,9 +19,9 @@ CHUNK = 1024  # images walked at once when the read-out is fitted
 class ForwardForward(LocalMethod):
     """Section III. Positive rows carry the true label in their first C values, negative rows a wrong one.
 
-    Multi-pass inference tries every label, C passes, and the goodness of each is that class's score. One-pass inference
+    `inference` by "multi-pass" tries every label, C passes, and the goodness of each is that class's score. "one-pass"
     writes a neutral label and reads the class off the layers' normalised activity (all layers but the first, where
-    there are more) with a linear softmax that is fitted beside them. `threshold` is θ for each unit of a layer.
+    there are more) with a linear softmax that is fitted to them. `threshold` is θ for each unit of a layer.
 
     The paper writes 1 for the label among pixels from 0 to 1. Here images have mean 0 and variance 1, and a 1 among
     thousands of such values goes unheard: `label_length` is the length of what is written, next to an image's.

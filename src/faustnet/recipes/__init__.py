@@ -54,7 +54,7 @@ class Recipe:
         defaults = method_named(self.method).options()
         types = {name: tuple[int, ...] if default == () else type(default) for name, default in defaults.items()}
         given = _fitting(self.options, types, f"the method {self.method}")
-        object.__setattr__(self, "options", {name: given[name] for name in defaults if name in given})
+        object.__setattr__(self, "options", defaults | given)  # all of them, so that a run knows what it was made with
         if self.seed < 0:
             raise FaustnetError(f"The seed is 0 or more, not {self.seed}.")
         if self.training.schedule == "greedy" and self.data.augmentation:
@@ -89,17 +89,20 @@ def differences(one: Recipe, other: Recipe) -> list[str]:
 def read_recipe(name: str | Path) -> dict[str, Any]:
     """The tables of a TOML file, or of one of the recipes that come with the package, by name."""
     path = Path(name)
-    entries = [entry for entry in files(__name__).iterdir() if entry.name.endswith(".toml")]
-    shipped = {entry.name.removesuffix(".toml"): entry for entry in entries}
     try:
-        if not path.exists() and str(name) in shipped:
-            return tomllib.loads(shipped[str(name)].read_text(encoding="utf-8"))
+        if not path.exists() and str(name) in shipped_recipes():
+            return tomllib.loads((files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        known = ", ".join(sorted(shipped))
-        raise FaustnetError(f"There is no recipe {str(name)!r}: give a file, or one of {known}.") from None
+        raise unknown("recipe", str(name), shipped_recipes(), " or a file") from None
     except (OSError, ValueError, RecursionError) as error:
         raise FaustnetError(f"The recipe {name} cannot be read ({error}): mend it.") from None
+
+
+def shipped_recipes() -> list[str]:
+    """The names of the recipes that come with the package."""
+    names = (entry.name for entry in files(__name__).iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def write_recipe(recipe: Recipe) -> str:
