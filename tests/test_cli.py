@@ -167,6 +167,8 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--set", "options.scale=1e38"], "The loss of layer 1 is no longer a finite number in epoch 1: try"),
         (["--resume"], "is not a run"),
         (["--widths", "4000000000,4000000000"], "not enough memory"),
+        (["--embedding", "4000000000"], "not enough memory"),
+        (["--set", "options.representatives=4000000000"], "not enough memory"),
         (["--dataset", "x" * 5000], "File name too long"),
         (["--set", "seed=" + "[" * 5000], "is a whole number"),
     ],

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faustnet.data import DATASETS, data_folder, load_data, read_image
-from faustnet.devices import choose_device
+from faustnet.devices import OUT_OF_MEMORY, choose_device
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.progress import Lines
@@ -44,7 +44,6 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 DataDir = Annotated[Path | None, _option("Where data sets lie, or are put.", "$FAUSTNET_DATA, or a cache folder")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Layers = Annotated[str | None, _option("Answer from these layers alone, e.g. 1,3.", "all")]
-OUT_OF_MEMORY = "There is not enough memory for this: make the network, the batch or the images smaller."
 OWN_DATA = "a folder of class folders, or an .npz file"
 
 

@@ -1,9 +1,12 @@
 """Which device to work on."""
 
+import os
+
 import torch
 
 from faustnet.errors import FaustnetError
 
+OUT_OF_MEMORY = "There is not enough memory for this: make the network, the batch or the images smaller."
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
@@ -17,3 +20,13 @@ def choose_device(name: str) -> torch.device:
     if not available[name]:
         raise FaustnetError(f"This machine has no {name} device that PyTorch can use: leave --device at auto.")
     return torch.device(name)
+
+
+def check_memory(numbers: int) -> None:
+    """Refuse what cannot fit: a system may promise any memory, and end the process when that is used."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not every system tells
+        return
+    if 4 * numbers > memory:
+        raise FaustnetError(OUT_OF_MEMORY)

@@ -1,8 +1,10 @@
 """The methods, by name. A new one is a file in this folder and a line in METHODS."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
+from faustnet.devices import check_memory
 from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
 from faustnet.methods.base import LocalMethod, Method, Source
@@ -33,4 +35,5 @@ def method_named(name: str) -> type[Method]:
 def build(name: str, inputs: int, classes: int, network: NetworkSettings, options: Mapping[str, Any]) -> Method:
     """A fresh method for images of `inputs` values. Draws its weights from torch's global generator."""
     method = method_named(name)
+    check_memory(sum(width * (before + network.embedding) for before, width in pairwise([inputs, *network.widths])))
     return method(method.make_network(inputs, network), classes, **options)

@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from faustnet.devices import check_memory
 from faustnet.errors import require
 from faustnet.losses import paired_squared_distances, soft_minimum, squared_distances, triplet_loss, tuplet_loss
 from faustnet.methods.base import LocalMethod, Source, check_label_smoothing, join_rows
@@ -61,6 +62,7 @@ class FaustRepresentative(Faust):
         label_smoothing: float = 0.0,
     ):
         require(representatives >= 1, f"A class needs at least one representative, not {representatives}.")
+        check_memory(classes * representatives * network[0].inputs)
         check_label_smoothing(label_smoothing)
         super().__init__(network, classes, count=representatives, scale=scale)
         self.count = representatives
