@@ -11,6 +11,7 @@ import sys
 import tempfile
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,12 +25,14 @@ STUDIES = {
 }
 
 
-def validation_accuracy(recipe_name: str, method: str, option: str, value: float) -> float:
+def measure(recipe_name: str, method: str, option: str, value: float) -> dict[str, Any]:
     table = read_recipe(recipe_name) | {"method": method, "options": {option: value}}
     table["training"] = table["training"] | {"epochs": 4, "validation": 5000}
     with tempfile.TemporaryDirectory() as folder:
         run = train(recipe_from(table), Path(folder) / "run", device=torch.device("cpu"), progress=Lines())
-        return run.metrics["validation_accuracy"]
+        accuracy, environment = run.metrics["validation_accuracy"], run.read("environment.json")
+    entry = {"recipe_name": recipe_name, "method": method, "option": option, "value": value, "epochs": 4}
+    return entry | {"validation_accuracy": accuracy, "environment": environment}
 
 
 def main(path: Path) -> None:
@@ -38,9 +41,7 @@ def main(path: Path) -> None:
     for (method, option), values in STUDIES.items():
         for recipe_name, value in product(["mnist", "cifar10"], values):
             if (recipe_name, method, value) not in done:
-                accuracy = validation_accuracy(recipe_name, method, option, value)
-                entry = {"recipe_name": recipe_name, "method": method, "option": option, "value": value}
-                found.append(entry | {"validation_accuracy": accuracy})
+                found.append(measure(recipe_name, method, option, value))
                 path.write_text(json.dumps(found, indent=1) + "\n")
     for entry in found:
         what = f"{entry['method']} {entry['option']} {entry['value']}"
