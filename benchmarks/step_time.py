@@ -21,10 +21,10 @@ from torch.nn import functional
 
 from faustnet.data import Images, ImageSource, Scaling
 from faustnet.devices import choose_device
+from faustnet.environment import environment
 from faustnet.methods import build
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
-from faustnet.runs import environment
 from faustnet.schedules import Sequential
 
 CLASSES = 10

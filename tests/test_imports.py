@@ -7,8 +7,8 @@ import faustnet
 
 ROOT = Path(faustnet.__file__).parent
 LEVELS = [
-    {"errors", "version"},
-    {"losses", "layers", "devices"},
+    {"errors", "version", "tables"},
+    {"losses", "layers", "devices", "environment"},
     {"network", "references", "optimisers", "data"},
     {"methods"},
     {"schedules", "evaluation"},

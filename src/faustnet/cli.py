@@ -10,9 +10,6 @@ from typing import Annotated, Any, NoReturn
 
 import torch
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from faustnet.data import DATASETS, data_folder, load_data, read_image
 from faustnet.devices import OUT_OF_MEMORY, choose_device
@@ -22,6 +19,7 @@ from faustnet.progress import Lines
 from faustnet.recipes import Recipe, put, read_recipe, recipe_from, set_key, shipped_recipes
 from faustnet.runs import Run, Stopped
 from faustnet.runs import train as train_recipe
+from faustnet.tables import print_comparison, print_evaluation, print_table
 from faustnet.version import VERSION
 
 app = typer.Typer(
@@ -139,9 +137,9 @@ def evaluate(
     if as_json:
         _print_json(results)
     elif len(results) == 1:
-        _print_evaluation(results[0])
+        print_evaluation(results[0])
     else:
-        _print_comparison(results)
+        print_comparison(results)
 
 
 @app.command()
@@ -159,10 +157,8 @@ def predict(
     if as_json:
         _print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, predictions, strict=True)])
         return
-    table = _table("file", "class", "score", *model.method.voters, numbers={"score"})
-    for path, prediction in zip(images, predictions, strict=True):
-        table.add_row(str(path), prediction.class_name, f"{prediction.score:.3f}", *prediction.votes)
-    _console().print(table)
+    rows = [(str(path), p.class_name, f"{p.score:.3f}", *p.votes) for path, p in zip(images, predictions, strict=True)]
+    print_table(("file", "class", "score", *model.method.voters), rows, numbers=("score",))
 
 
 @app.command()
@@ -176,11 +172,8 @@ def methods(
         about = [(m.name, m.summary, issubclass(m, LocalMethod), m.options()) for m in chosen]
         _print_json([dict(zip(("name", "summary", "local", "options"), facts, strict=True)) for facts in about])
         return
-    table = _table("method", "what it does", "options, set with --set options.NAME=VALUE")
-    for method in chosen:
-        options = "\n".join(f"{name} = {json.dumps(default)}" for name, default in method.options().items())
-        table.add_row(method.name, method.summary, options)
-    _console().print(table)
+    rows = [(m.name, m.summary, "\n".join(f"{o} = {json.dumps(v)}" for o, v in m.options().items())) for m in chosen]
+    print_table(("method", "what it does", "options, set with --set options.NAME=VALUE"), rows)
     typer.echo(inspect.getdoc(chosen[0]) if name else "Explain one with: faustnet methods NAME")
 
 
@@ -191,12 +184,10 @@ def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     if as_json:
         _print_json([{"name": name, "about": about} for name, (_, about) in DATASETS.items()])
         return
-    table = _table("data set", "about")
-    for name, (_, about) in DATASETS.items():
-        table.add_row(name, about)
-    table.add_row("FOLDER", "your own images: FOLDER/CLASS/*.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…")
-    table.add_row("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test")
-    _console().print(table)
+    rows = [(name, about) for name, (_, about) in DATASETS.items()]
+    rows.append(("FOLDER", "your own images: FOLDER/CLASS/*.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…"))
+    rows.append(("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test"))
+    print_table(("data set", "about"), rows)
     typer.echo(f"Downloads are kept in {folder}.")
 
 
@@ -252,57 +243,5 @@ def _free_folder(name: str) -> Path:
     return folder
 
 
-def _console() -> Console:
-    """Standard output, as wide as it takes where it is not a terminal; names in square brackets are just names."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=200)
-
-
-def _table(*columns: str, numbers: set[str] | None = None) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in (numbers or ()) else "left")
-    return table
-
-
 def _print_json(content: Any) -> None:
     typer.echo(json.dumps(content, indent=2))
-
-
-def _print_evaluation(result: dict[str, Any]) -> None:
-    console = _console()
-    numbers = {"alone", "with all before"}
-    table = _table("", "alone", "with all before", numbers=numbers)
-    for voter, alone, together in zip(
-        result["voters"], result["layer_accuracy"], result["first_layers_accuracy"], strict=True
-    ):
-        table.add_row(voter, f"{alone:.2%}", f"{together:.2%}")
-    chosen = f" of layers {', '.join(map(str, result['layers']))} together" if result["layers"] else ""
-    console.print(f"{result['method']} on {result['dataset']}: test accuracy{chosen} {result['accuracy']:.2%}")
-    console.print(table)
-    console.print(
-        f"{result['forward_passes']} forward pass{'es' if result['forward_passes'] > 1 else ''} and "
-        f"{result['seconds_per_image'] * 1e6:.1f} µs for an image"
-    )
-    console.print("Confusion, true class by row:")
-    names = result["class_names"]
-    table = _table("", *names, numbers=set(names))
-    for name, row in zip(names, result["confusion"], strict=True):
-        table.add_row(name, *(str(count) if count else "·" for count in row))
-    console.print(table)
-
-
-def _print_comparison(results: list[dict[str, Any]]) -> None:
-    columns = ("accuracy", "each layer alone", "passes", "µs/image")
-    table = _table("run", *columns, numbers=set(columns))
-    for result in results:
-        about = [result["method"]] if result["method"] not in result["run"] else []
-        about += [f"on {result['dataset']}"] if len({other["dataset"] for other in results}) > 1 else []
-        table.add_row(
-            f"{result['run']} ({' '.join(about)})" if about else result["run"],
-            f"{result['accuracy']:.2%}",
-            " ".join(f"{value * 100:.1f}" for value in result["layer_accuracy"]),
-            str(result["forward_passes"]),
-            f"{result['seconds_per_image'] * 1e6:.1f}",
-        )
-    _console().print(table)

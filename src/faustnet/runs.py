@@ -2,13 +2,9 @@
 
 import json
 import os
-import platform
-import shutil
-import subprocess
 import tempfile
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,11 +13,11 @@ import torch
 from safetensors.torch import save
 
 from faustnet.data import Images, ImageSource, load_data, located
+from faustnet.environment import environment
 from faustnet.errors import FaustnetError
 from faustnet.model import Model, read_tensors
 from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, write_recipe
-from faustnet.training import Epoch, Trainer, stopped_by_signals
-from faustnet.version import VERSION
+from faustnet.training import Diverged, Epoch, Trainer, stopped_by_signals
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
 PARTIAL = ".part"  # how a file that is being written ends
@@ -128,6 +124,13 @@ class Run:
     def write_json(self, name: str, content: Any) -> None:
         self.write(name, (json.dumps(content, indent=1) + "\n").encode())
 
+    def discard(self) -> None:
+        """Take back a run that has nothing worth continuing."""
+        for name in (RECIPE, ENVIRONMENT):
+            (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # the user may have put something else there
+            self.folder.rmdir()
+
     def remove_partial(self) -> None:
         """Files that were being written when the run was killed."""
         for path in filter(_is_partial, self.folder.iterdir()):
@@ -200,9 +203,9 @@ def train(
     try:
         with stopped_by_signals(trainer):
             complete = trainer.run(progress.batch, on_epoch)
-    except FaustnetError:
-        if not (folder / CHECKPOINT).exists():  # nothing was learned, so there is nothing to continue
-            shutil.rmtree(folder)
+    except Diverged:
+        if not (folder / CHECKPOINT).exists():
+            run.discard()
         raise
     finally:
         progress.end()
@@ -239,42 +242,3 @@ def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> Non
     run.write(MODEL, model.to_bytes())
     run.write_json(METRICS, metrics)
     (run.folder / CHECKPOINT).unlink(missing_ok=True)
-
-
-def environment(device: torch.device, seed: int) -> dict[str, Any]:
-    """What a result depends on beside its recipe."""
-    return {
-        "faustnet": VERSION,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "platform": platform.platform(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "processor": _processor(),
-        "threads": torch.get_num_threads(),
-        "seed": seed,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-def _commit() -> str | None:
-    """The commit of the source tree this runs from, with a plus if the package has changes in it."""
-    here = Path(__file__).resolve().parent
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        if not git("ls-files", Path(__file__).name):  # an installed copy inside somebody else's repository
-            return None
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", ".") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _processor() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

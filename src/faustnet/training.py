@@ -19,6 +19,10 @@ from faustnet.optimisers import OptimiserSettings
 from faustnet.schedules import SCHEDULES
 
 
+class Diverged(FaustnetError):
+    """Training has arrived at numbers that are not finite."""
+
+
 @dataclass(frozen=True)
 class TrainingSettings:
     """`epochs` is for every layer: the greedy schedule gives each of them that many, one layer after the other.
@@ -140,7 +144,7 @@ class Trainer:
 
     def _check_finite(self) -> None:
         if what := self._not_finite():
-            raise FaustnetError(
+            raise Diverged(
                 f"{what} is no longer a finite number in epoch {len(self.history) + 1}: "
                 f"try a learning rate below {self.optimiser.learning_rate:g}, or a warm-up."
             )

@@ -1,0 +1,56 @@
+"""What the command line prints as tables."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
+    """Columns that hold numbers are set flush right. Names in square brackets are just names."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 200  # as wide as it takes
+    console.print(table)
+
+
+def print_evaluation(result: dict[str, Any]) -> None:
+    """One model: each voter alone and with those before it, the cost of a prediction, the confusion matrix."""
+    chosen = f" of layers {', '.join(map(str, result['layers']))} together" if result["layers"] else ""
+    print(f"{result['method']} on {result['dataset']}: test accuracy{chosen} {result['accuracy']:.2%}")
+    voters = zip(result["voters"], result["layer_accuracy"], result["first_layers_accuracy"], strict=True)
+    columns = ("alone", "with all before")
+    print_table(("", *columns), [(name, f"{one:.2%}", f"{all_:.2%}") for name, one, all_ in voters], numbers=columns)
+    passes = result["forward_passes"]
+    cost = f"{passes} forward pass{'es' if passes > 1 else ''} and {result['seconds_per_image'] * 1e6:.1f} µs"
+    print(f"{cost} for an image\nConfusion, true class by row:")
+    names = result["class_names"]
+    counts = ([str(count) if count else "·" for count in row] for row in result["confusion"])
+    print_table(("", *names), [(name, *row) for name, row in zip(names, counts, strict=True)], numbers=names)
+
+
+def print_comparison(results: list[dict[str, Any]]) -> None:
+    """Several models, a line each."""
+    several_sets = len({result["dataset"] for result in results}) > 1
+    rows = []
+    for result in results:
+        about = [result["method"]] if result["method"] not in result["run"] else []
+        about += [f"on {result['dataset']}"] if several_sets else []
+        rows.append(
+            (
+                f"{result['run']} ({' '.join(about)})" if about else result["run"],
+                f"{result['accuracy']:.2%}",
+                " ".join(f"{value * 100:.1f}" for value in result["layer_accuracy"]),
+                str(result["forward_passes"]),
+                f"{result['seconds_per_image'] * 1e6:.1f}",
+            )
+        )
+    columns = ("accuracy", "each layer alone", "passes", "µs/image")
+    print_table(("run", *columns), rows, numbers=columns)
