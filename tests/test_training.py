@@ -16,6 +16,18 @@ def distorted(source: ImageSource) -> ImageSource:
     return ImageSource(source.images, source.scaling, source.class_names, Augmentation(flip=True, crop=1))
 
 
+def run_batches(trainer: Trainer, count: int) -> None:
+    """Train for so many batches, then stop."""
+    done = []
+
+    def after_batch() -> None:
+        done.append(1)
+        if len(done) == count:
+            trainer.stop()
+
+    assert not trainer.run(after_batch, lambda epoch: None)
+
+
 def same_weights(one: Trainer, other: Trainer) -> bool:
     pairs = zip(one.method.state_dict().values(), other.method.state_dict().values(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
@@ -32,16 +44,8 @@ def test_a_run_that_was_put_down_ends_as_one_that_was_not(
         settings = OptimiserSettings(optimiser, learning_rate=1e-3, weight_decay=0.01)
         return small_trainer("faust-tuplet", distorted, held_out, network=RANDOM, optimiser=settings, epochs=3)
 
-    done = 0
     interrupted = make()
-
-    def count() -> None:
-        nonlocal done
-        done += 1
-        if done == stop_at:
-            interrupted.stop()
-
-    assert not interrupted.run(count, lambda epoch: None)
+    run_batches(interrupted, stop_at)
     tensors, facts = interrupted.state()
     torch.rand(17)  # what happens in between is of no consequence
     continued = make()
@@ -59,16 +63,8 @@ def test_a_greedy_run_can_be_put_down_in_any_stage(stop_at: int, source: ImageSo
             "forward-forward", source, held_out, network=NetworkSettings((32, 24, 16), dropout=0.2), schedule="greedy"
         )
 
-    done = 0
     interrupted = make()
-
-    def count() -> None:
-        nonlocal done
-        done += 1
-        if done == stop_at:
-            interrupted.stop()
-
-    interrupted.run(count, lambda epoch: None)
+    run_batches(interrupted, stop_at)
     continued = make()
     continued.restore(*interrupted.state())
     assert same_weights(run_to_end(continued), run_to_end(make()))
@@ -164,7 +160,7 @@ def test_a_batch_larger_than_the_data_is_refused(source: ImageSource, held_out: 
 )
 def test_a_state_that_does_not_fit_is_refused(spoil, source: ImageSource, held_out: ImageSource) -> None:  # type: ignore[no-untyped-def]
     trainer = small_trainer("faust-representative", source, held_out)
-    trainer.run(lambda: trainer.stop() if len(trainer.history) else None, lambda epoch: None)
+    run_batches(trainer, 6)
     tensors, facts = trainer.state()
     spoil(tensors, facts)
     with pytest.raises((RuntimeError, LookupError, ValueError, TypeError, AttributeError)):
@@ -174,7 +170,7 @@ def test_a_state_that_does_not_fit_is_refused(spoil, source: ImageSource, held_o
 def test_plain_gradient_descent_has_no_state_and_needs_none(source: ImageSource, held_out: ImageSource) -> None:
     plain = OptimiserSettings("sgd", learning_rate=0.1, momentum=0.0)
     trainer = small_trainer("faust-representative", source, held_out, optimiser=plain)
-    trainer.run(lambda: trainer.stop() if len(trainer.history) else None, lambda epoch: None)
+    run_batches(trainer, 6)
     continued = small_trainer("faust-representative", source, held_out, optimiser=plain)
     continued.restore(*trainer.state())
     whole = run_to_end(small_trainer("faust-representative", source, held_out, optimiser=plain))
@@ -225,6 +221,6 @@ def test_all_that_is_trained_on_is_distorted_but_for_the_representatives(
     watched = Watched(source)
     trainer = small_trainer(name, watched, held_out)  # type: ignore[arg-type]
     before = watched.plain_images
-    trainer.run(trainer.stop, lambda epoch: None)
+    run_batches(trainer, 1)
     assert watched.augmented_images == 64 * rows
     assert watched.plain_images == before

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from safetensors.torch import save
 
-from faustnet.data import Images, ImageSource, load_data, located
+from faustnet.data import DataSet, Images, ImageSource, load_data, located
 from faustnet.environment import environment
 from faustnet.errors import FaustnetError
 from faustnet.model import Model, read_tensors
@@ -180,14 +180,7 @@ def train(
     elif run.finished:
         return run
     data = load_data(recipe.dataset, data_dir, recipe.data.image_size)
-    images, held_out = data.train, data.test
-    if recipe.training.validation:
-        images, held_out = images.split(recipe.training.validation, seed=0)
-    recipe.data.augmentation.check(images.shape)
-    model = Model.fresh(recipe, images, data.class_names).to(device)
-    images, held_out = images.to(device), held_out.to(device)
-    source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
-    trainer = Trainer(model.method, source, model.source(held_out), recipe.training, recipe.optimiser, recipe.seed)
+    model, trainer = _set_up(recipe, data, device)
     if resume:
         run.remove_partial()
         run.restore(trainer)
@@ -214,6 +207,18 @@ def train(
         raise Stopped(folder)
     _write_result(run, model, trainer, data.test)
     return run
+
+
+def _set_up(recipe: Recipe, data: DataSet, device: torch.device) -> tuple[Model, Trainer]:
+    """An untrained model, and the trainer that will train it on the training images or all but a validation split."""
+    images, held_out = data.train, data.test
+    if recipe.training.validation:
+        images, held_out = images.split(recipe.training.validation, seed=0)
+    recipe.data.augmentation.check(images.shape)
+    model = Model.fresh(recipe, images, data.class_names).to(device)
+    source = ImageSource(images.to(device), model.scaling, data.class_names, recipe.data.augmentation)
+    measured = model.source(held_out.to(device))
+    return model, Trainer(model.method, source, measured, recipe.training, recipe.optimiser, recipe.seed)
 
 
 def _is_partial(path: Path) -> bool:
