@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from faustnet.cli import main
-from faustnet.data import DATASETS, DataSet, Images, ImageSource, Scaling, load_data
+from faustnet.data import DataSet, ImageSource, Scaling, load_data
 from faustnet.methods import Method, build
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
@@ -112,14 +112,3 @@ def faustnet(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
         return Answer(int(exit_.value.code or 0), captured.out, captured.err)
 
     return call
-
-
-@pytest.fixture
-def known_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Images, Images], None]:
-    """Lists a data set under a name."""
-
-    def add(name: str, train: Images, test: Images) -> None:
-        names = tuple(str(number) for number in range(int(train.labels.max()) + 1))
-        monkeypatch.setitem(DATASETS, name, (lambda folder: DataSet(name, names, train, test), "of a test"))
-
-    return add

@@ -70,7 +70,7 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"dataset": "a\udcffb"}, "cannot be written as text"),
         ({"options": {"scale": "big"}}, "is a number, not 'big'"),
         ({"seed": -1}, "The seed is 0 or more"),
-        ({"training": {"schedule": "sometimes"}}, "choose one of sequential, greedy"),
+        ({"training": {"schedule": "sometimes"}}, "choose sequential, greedy"),
         ({"training": {"schedule": "greedy"}, "data": {"flip": True}}, "cannot distort images"),
     ],
 )

@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, unknown
 
 OUT_OF_MEMORY = "There is not enough memory for this: make the network, the batch or the images smaller."
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -16,7 +16,7 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))
     if name not in available:
-        raise FaustnetError(f"There is no device {name!r}: choose one of {', '.join(DEVICES)}.")
+        raise unknown("device", name, DEVICES)
     if not available[name]:
         raise FaustnetError(f"This machine has no {name} device that PyTorch can use: leave --device at auto.")
     return torch.device(name)

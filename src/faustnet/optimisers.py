@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, unknown
 
 OPTIMISERS = ("adam", "adamw", "sgd")
 DECAYS = ("cosine", "constant")
@@ -27,7 +27,7 @@ class OptimiserSettings:
 
     def __post_init__(self) -> None:
         if self.name not in OPTIMISERS:
-            raise FaustnetError(f"There is no optimiser {self.name!r}: choose one of {', '.join(OPTIMISERS)}.")
+            raise unknown("optimiser", self.name, OPTIMISERS)
         if self.decay not in DECAYS:
             raise FaustnetError(f"The learning rate's decay is {' or '.join(DECAYS)}, not {self.decay!r}.")
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, unknown
 from faustnet.evaluation import evaluate, evaluating
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings
@@ -38,7 +38,7 @@ class TrainingSettings:
         if self.epochs < 1 or self.batch_size < 1:
             raise FaustnetError(f"Training takes epochs and batches of 1 or more, not {self.epochs} and {self.batch_size}.")
         if self.schedule not in SCHEDULES:
-            raise FaustnetError(f"There is no schedule {self.schedule!r}: choose one of {', '.join(SCHEDULES)}.")
+            raise unknown("schedule", self.schedule, SCHEDULES)
         if self.validation < 0:
             raise FaustnetError(f"The validation split is a share or a number of images, not {self.validation}.")
 

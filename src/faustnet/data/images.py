@@ -1,7 +1,7 @@
 """Data sets as tensors on the device: bytes until the moment they are used."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -54,9 +54,6 @@ class DataSet:
     class_names: tuple[str, ...]
     train: Images
     test: Images
-
-    def to(self, device: torch.device) -> "DataSet":
-        return replace(self, train=self.train.to(device), test=self.test.to(device))
 
 
 @dataclass(frozen=True)

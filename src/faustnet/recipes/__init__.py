@@ -198,9 +198,10 @@ def _shown(value: Any) -> str:
 
 def _is_text(value: str) -> bool:
     try:
-        return value.encode().decode() == value
+        value.encode()
     except UnicodeError:  # a file name with bytes in it that are no characters
         return False
+    return True
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
