@@ -8,14 +8,15 @@ import faustnet
 ROOT = Path(faustnet.__file__).parent
 LEVELS = [
     {"errors", "version", "tables"},
-    {"losses", "layers", "devices", "environment"},
-    {"network", "references", "optimisers", "data"},
+    {"devices", "environment", "kernels"},
+    {"losses", "layers", "optimisers", "data"},
+    {"network", "references", "precision"},
     {"methods"},
     {"schedules", "evaluation"},
     {"training"},
     {"recipes"},
     {"model"},
-    {"runs", "progress"},
+    {"bench", "runs", "progress"},
     {"api"},
     {"cli", "__init__"},
     {"__main__"},

@@ -22,7 +22,7 @@ FULL = {
         "weight_decay": 1.0,
         "momentum": 0.5,
     },
-    "training": {"epochs": 3, "batch_size": 9, "schedule": "sequential", "validation": 0.1},
+    "training": {"epochs": 3, "batch_size": 9, "schedule": "sequential", "precision": "float32", "validation": 0.1},
 }
 
 
@@ -70,7 +70,8 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"dataset": "a\udcffb"}, "cannot be written as text"),
         ({"options": {"scale": "big"}}, "is a number, not 'big'"),
         ({"seed": -1}, "The seed is 0 or more"),
-        ({"training": {"schedule": "sometimes"}}, "choose sequential, greedy"),
+        ({"training": {"schedule": "sometimes"}}, "choose auto, sequential, wavefront, greedy"),
+        ({"training": {"precision": "half"}}, "choose tf32, float32, bfloat16"),
         ({"training": {"schedule": "greedy"}, "data": {"flip": True}}, "cannot distort images"),
     ],
 )

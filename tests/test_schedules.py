@@ -10,9 +10,15 @@ from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
-from faustnet.schedules import Greedy, Sequential
-from faustnet.training import Trainer, TrainingSettings, seeded
+from faustnet.schedules import SCHEDULES, Greedy, Sequential
+from faustnet.training import seeded
 
+EVERY_PAIR = [
+    (name, schedule)
+    for name, method in METHODS.items()
+    for schedule in SCHEDULES
+    if schedule == "sequential" or issubclass(method, LocalMethod)
+]
 LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMethod)]
 
 
@@ -20,13 +26,14 @@ LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMet
 def test_sequential_is_algorithm_1_written_out(name: str, source: ImageSource) -> None:
     """Each layer takes its step before the next one works, on what it computed before that step."""
     ours, theirs = started(name, source), started(name, source)
-    schedule = Sequential(ours, source, OptimiserSettings().make)
+    schedule = Sequential(ours, source, OptimiserSettings())
     schedule.enter(0)
     optimisers = [torch.optim.Adam(layer.parameters(), lr=1e-3) for layer in theirs.network]
-    batches = [torch.arange(64) + 64 * number for number in range(5)]
+    batches = torch.arange(320).view(5, 64)
+    schedule.begin(batches, torch.full((5,), 1e-3, dtype=torch.float64), 0)
     with seeded(5):
-        for index in batches:
-            schedule.step(index)
+        for _ in batches:
+            schedule.step()
     with seeded(5):
         for index in batches:
             y = source.labels[index]
@@ -44,7 +51,7 @@ def test_sequential_is_algorithm_1_written_out(name: str, source: ImageSource) -
 @pytest.mark.parametrize("name", LOCAL)
 def test_greedy_caches_just_what_the_finished_layers_would_give(name: str, source: ImageSource) -> None:
     method = started(name, source, NetworkSettings((24, 20, 16), 12))
-    greedy = Greedy(method, source, OptimiserSettings().make)
+    greedy = Greedy(method, source, OptimiserSettings())
     x, y = source.plain(torch.arange(50)), source.labels[:50]
     with seeded(7):
         rows = method.rows(x, y)
@@ -102,11 +109,11 @@ class NoWaiting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("name", "schedule"), [(n, "sequential") for n in METHODS] + [(n, "greedy") for n in LOCAL])
+@pytest.mark.parametrize(("name", "schedule"), EVERY_PAIR)
 def test_nothing_between_batches_waits_for_the_device(
     name: str, schedule: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    distortion = Augmentation(flip=schedule == "sequential", crop=int(schedule == "sequential"))
+    distortion = Augmentation(flip=schedule != "greedy", crop=int(schedule != "greedy"))
     images = ImageSource(source.images, source.scaling, source.class_names, distortion)
     trainer = small_trainer(name, images, held_out, network=NetworkSettings((24, 20), 12, dropout=0.1), schedule=schedule)
 
@@ -119,34 +126,3 @@ def test_nothing_between_batches_waits_for_the_device(
     with NoWaiting():
         assert not trainer.run(after_batch, lambda epoch: None)
     assert trainer.batch == 3
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-@pytest.mark.parametrize(("name", "schedule"), [(n, "sequential") for n in METHODS] + [(n, "greedy") for n in LOCAL])
-def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
-    name: str, schedule: str, source: ImageSource, held_out: ImageSource
-) -> None:
-    gpu = torch.device("cuda")
-    distortion = Augmentation(crop=int(schedule == "sequential"))
-    images, others = (
-        ImageSource(s.images.to(gpu), s.scaling.to(gpu), s.class_names, distortion) for s in (source, held_out)
-    )
-    method = small_method(name, NetworkSettings((64, 48), 32, dropout=0.1)).to(gpu)
-    settings = TrainingSettings(epochs=12, batch_size=64, schedule=schedule)
-    trainer = Trainer(method, images, others, settings, OptimiserSettings(learning_rate=3e-3), seed=0)
-    step = trainer.schedule.step
-
-    def strict(index: torch.Tensor) -> torch.Tensor:
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            return step(index)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-    trainer.schedule.step = strict  # type: ignore[method-assign]
-    run_to_end(trainer)
-    for number in range(trainer.schedule.stages):
-        stage = trainer.history[12 * number : 12 * (number + 1)]
-        for before, after in zip(stage[0].losses, stage[-1].losses, strict=True):
-            assert before is after is None or after < before

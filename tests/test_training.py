@@ -92,24 +92,24 @@ def test_the_history_has_every_layers_loss_and_accuracy(source: ImageSource, hel
 
 def test_the_loss_in_the_history_is_the_mean_over_the_batches(source: ImageSource, held_out: ImageSource) -> None:
     trainer = small_trainer("faust-representative", source, held_out, epochs=1)
-    step, losses = trainer.schedule.step, []
+    losses = []
+    local_loss = trainer.method.local_loss
 
-    def watched(index: torch.Tensor) -> torch.Tensor:
-        losses.append(step(index))
+    def watched(embedding: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        losses.append(local_loss(embedding, y))
         return losses[-1]
 
-    trainer.schedule.step = watched  # type: ignore[method-assign]
+    trainer.method.local_loss = watched
     run_to_end(trainer)
-    assert trainer.history[0].losses == pytest.approx(torch.stack(losses).mean(0).tolist())
+    assert trainer.history[0].losses == pytest.approx(torch.stack(losses).reshape(5, 2).mean(0).tolist())
 
 
 def test_every_image_is_seen_once_in_an_epoch_and_in_another_order_in_the_next(
     source: ImageSource, held_out: ImageSource
 ) -> None:
-    trainer = small_trainer("backprop", source, held_out, epochs=2)
-    step, seen = trainer.schedule.step, []
-    trainer.schedule.step = lambda index: (seen.extend(index.tolist()), step(index))[1]  # type: ignore[method-assign]
-    run_to_end(trainer)
+    watched = Watched(source)
+    run_to_end(small_trainer("backprop", watched, held_out, epochs=2))  # type: ignore[arg-type]
+    seen = watched.positions
     assert sorted(seen[:320]) == sorted(seen[320:]) == list(range(320))
     assert seen[:320] != seen[320:]
 
@@ -183,31 +183,30 @@ def test_every_step_has_the_learning_rate_of_its_place_in_the_stage(
 ) -> None:
     optimiser = OptimiserSettings(learning_rate=0.01, warmup=0.2)
     trainer = small_trainer("faust-representative", source, held_out, optimiser=optimiser, schedule=schedule)
-    step, rates = trainer.schedule.step, []
+    rates: list[float] = []
 
-    def watched(index: torch.Tensor) -> torch.Tensor:
-        rates.append(trainer.schedule.optimiser.param_groups[0]["lr"])
-        return step(index)
+    def after_batch() -> None:
+        rates.append(trainer.schedule.optimiser.param_groups[0]["lr"].item())
 
-    trainer.schedule.step = watched  # type: ignore[method-assign]
-    run_to_end(trainer)
+    assert trainer.run(after_batch, lambda epoch: None)
     assert rates == [optimiser.rate(number, 10) for number in range(10)] * stages
     assert trainer.history[-1].learning_rate == rates[-1]
 
 
 class Watched:
-    """A source that counts what it is asked for."""
+    """A source that remembers what it is asked for."""
 
     def __init__(self, source: ImageSource):
         self.source, self.labels, self.class_names = source, source.labels, source.class_names
-        self.plain_images = self.augmented_images = 0
+        self.plain_images = 0
+        self.positions: list[int] = []  # of images that were distorted
 
     def plain(self, index: torch.Tensor) -> torch.Tensor:
         self.plain_images += len(index)
         return self.source.plain(index)
 
     def augmented(self, index: torch.Tensor) -> torch.Tensor:
-        self.augmented_images += len(index)
+        self.positions += index.tolist()
         return self.source.augmented(index)
 
 
@@ -222,5 +221,5 @@ def test_all_that_is_trained_on_is_distorted_but_for_the_representatives(
     trainer = small_trainer(name, watched, held_out)  # type: ignore[arg-type]
     before = watched.plain_images
     run_batches(trainer, 1)
-    assert watched.augmented_images == 64 * rows
+    assert len(watched.positions) == 64 * rows
     assert watched.plain_images == before

@@ -1,6 +1,9 @@
 """Which device to work on."""
 
 import os
+from functools import cache
+from importlib.util import find_spec
+from shutil import which
 
 import torch
 
@@ -20,6 +23,12 @@ def choose_device(name: str) -> torch.device:
     if not available[name]:
         raise FaustnetError(f"This machine has no {name} device that PyTorch can use: leave --device at auto.")
     return torch.device(name)
+
+
+@cache
+def has_triton(device: torch.device) -> bool:
+    """Whether kernels of our own run there. Triton comes with PyTorch for GPUs on Linux, and needs a C compiler."""
+    return device.type == "cuda" and find_spec("triton") is not None and any(map(which, ("cc", "gcc", "clang")))
 
 
 def check_memory(numbers: int) -> None:

@@ -1,16 +1,18 @@
 """Which optimiser, and the learning rate of each step."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from faustnet.devices import has_triton
 from faustnet.errors import FaustnetError, unknown
 
 OPTIMISERS = ("adam", "adamw", "sgd")
 DECAYS = ("cosine", "constant")
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's, as torch has them
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,38 @@ class OptimiserSettings:
             raise FaustnetError("Warm-up and momentum lie from 0 to below 1, and weight decay is not negative.")
 
     def make(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """Its learning rate is a tensor on the parameters' device, so that a recorded step can change it. On a GPU, where
+        steps are recorded, the optimiser remembers zeros from the start."""
         parameters = list(parameters)
-        rate, decay = self.learning_rate, self.weight_decay
-        fused = parameters[0].device.type in ("cpu", "cuda")
+        device = parameters[0].device
+        fused, decay = device.type in ("cpu", "cuda"), self.weight_decay
+        rate = torch.tensor(self.learning_rate, device=device, dtype=torch.float64 if device.type == "cpu" else None)
+        optimiser: torch.optim.Optimizer
         if self.name == "sgd":
-            return torch.optim.SGD(parameters, rate, momentum=self.momentum, weight_decay=decay, fused=fused)
-        kind = torch.optim.Adam if self.name == "adam" else torch.optim.AdamW
-        return kind(parameters, rate, weight_decay=decay, fused=fused)
+            optimiser = torch.optim.SGD(parameters, rate, momentum=self.momentum, weight_decay=decay, fused=fused)
+        else:
+            kind = torch.optim.Adam if self.name == "adam" else torch.optim.AdamW
+            optimiser = kind(parameters, rate, weight_decay=decay, fused=fused, capturable=device.type == "cuda")
+        if device.type == "cuda":
+            _remember_nothing(optimiser, rate)
+        return optimiser
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is remembered of each parameter, in torch's words, beside the count of steps."""
+        if self.name != "sgd":
+            return "exp_avg", "exp_avg_sq"
+        return ("momentum_buffer",) if self.momentum else ()
+
+    def factors(self, rates: Tensor, steps: Tensor, active: Tensor) -> Tensor:
+        """For layers with these learning rates, that take so many steps with this one, and those of them that do take it:
+        what the change is multiplied by, the root of the second moment's correction, what is left of a weight that
+        decays, and whether anything is done. (…) each → (…, 4)"""
+        size, root = rates, torch.ones_like(rates)
+        if self.name != "sgd":
+            steps = steps.to(rates.dtype)
+            size, root = rates / (1 - BETAS[0] ** steps), (1 - BETAS[1] ** steps).sqrt()
+        return torch.stack([size, root, 1 - rates * self.weight_decay, active.to(rates.dtype)], dim=-1)
 
     def rate(self, step: int, steps: int) -> float:
         """The learning rate of step `step` (from 0) out of `steps`."""
@@ -52,3 +79,77 @@ class OptimiserSettings:
         if self.decay == "constant":
             return self.learning_rate
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - rising) / (steps - rising)))
+
+
+def remembered(optimiser: torch.optim.Optimizer) -> list[Tensor]:
+    """All that an optimiser keeps from step to step."""
+    values = (value for memory in optimiser.state.values() for value in memory.values())
+    return [value for value in values if isinstance(value, Tensor)]
+
+
+def _remember_nothing(optimiser: torch.optim.Optimizer, rate: Tensor) -> None:
+    """A step of no length, to have the memory made, which is then emptied."""
+    usual = rate.clone()
+    rate.zero_()
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    optimiser.step()
+    optimiser.zero_grad()
+    for value in remembered(optimiser):
+        value.zero_()
+    rate.copy_(usual)
+
+
+class StackedOptimiser:
+    """Torch's optimisers for layers that are stacked, parameters (n, …): every layer has a learning rate and a count of
+    steps of its own, and a layer that is not active stays as it is.
+
+    All that differs between layers and steps is in a layer's four `factors`, which `OptimiserSettings.factors` makes ahead.
+    """
+
+    def __init__(self, settings: OptimiserSettings, parameters: Sequence[nn.Parameter]):
+        self.settings = settings
+        self.memory = {p: [torch.zeros_like(p, requires_grad=False) for _ in settings.words] for p in parameters}
+
+    @torch.no_grad()
+    def update(self, parameter: nn.Parameter, gradient: Tensor, factors: Tensor, copy: Tensor) -> None:
+        """(n, …), (n, …), (n, 4). The new weights go to the parameter and to its copy, which may be itself."""
+        memory, settings = self.memory[parameter], self.settings
+        if parameter.dtype == torch.float32 and has_triton(parameter.device):
+            from faustnet.kernels import update
+
+            update(
+                parameter,
+                gradient,
+                memory,
+                factors,
+                copy,
+                decay=settings.weight_decay,
+                decoupled=settings.name == "adamw",
+                momentum=settings.momentum,
+                betas=BETAS,
+                epsilon=EPSILON,
+            )
+            return
+        size, root, kept, active = factors.to(parameter.dtype).view(-1, 4, *[1] * (parameter.dim() - 1)).unbind(dim=1)
+        moved = self._moved(parameter, gradient.to(parameter.dtype), memory, size, root, kept)
+        for mine, new in zip([parameter, *memory], moved, strict=True):
+            mine.copy_(torch.where(active > 0, new, mine))
+        if copy is not parameter:
+            copy.copy_(parameter)
+
+    def _moved(
+        self, weight: Tensor, gradient: Tensor, memory: list[Tensor], size: Tensor, root: Tensor, kept: Tensor
+    ) -> list[Tensor]:
+        """The weight and what is remembered of it, after the step."""
+        if self.settings.name == "adamw":
+            weight = weight * kept
+        elif self.settings.weight_decay:
+            gradient = gradient + self.settings.weight_decay * weight
+        if self.settings.name == "sgd":
+            change = memory[0] * self.settings.momentum + gradient if memory else gradient
+            return [weight - size * change, *([change] if memory else [])]
+        mean = torch.lerp(memory[0], gradient, 1 - BETAS[0])
+        square = memory[1] * BETAS[1] + gradient.square() * (1 - BETAS[1])
+        return [weight - size * mean / (square.sqrt() / root + EPSILON), mean, square]

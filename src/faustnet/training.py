@@ -16,6 +16,7 @@ from faustnet.errors import FaustnetError, unknown
 from faustnet.evaluation import evaluate, evaluating
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings
+from faustnet.precision import PRECISIONS, multiplying, set_product_type
 from faustnet.schedules import SCHEDULES
 
 
@@ -27,18 +28,24 @@ class Diverged(FaustnetError):
 class TrainingSettings:
     """`epochs` is for every layer: the greedy schedule gives each of them that many, one layer after the other.
     `validation` holds out a share of the training images, or from 1 on a number of them, to measure on in place of the
-    test images while training. An epoch leaves out what does not fill a last batch, other images each time."""
+    test images while training. An epoch leaves out what does not fill a last batch, other images each time.
+
+    `schedule` "auto" is wavefront for local methods on a GPU, and sequential elsewhere. `precision` is that of matrix
+    products: "tf32" where a GPU has it, "float32", or "bfloat16" while training."""
 
     epochs: int = 20
     batch_size: int = 256
-    schedule: str = "sequential"
+    schedule: str = "auto"
+    precision: str = "tf32"
     validation: float = 0.0
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 1:
             raise FaustnetError(f"Training takes epochs and batches of 1 or more, not {self.epochs} and {self.batch_size}.")
-        if self.schedule not in SCHEDULES:
-            raise unknown("schedule", self.schedule, SCHEDULES)
+        if self.schedule not in ("auto", *SCHEDULES):
+            raise unknown("schedule", self.schedule, ["auto", *SCHEDULES])
+        if self.precision not in PRECISIONS:
+            raise unknown("precision", self.precision, PRECISIONS)
         if self.validation < 0:
             raise FaustnetError(f"The validation split is a share or a number of images, not {self.validation}.")
 
@@ -84,7 +91,11 @@ class Trainer:
                 f"A batch of {settings.batch_size} is larger than the {len(train.labels)} training images: "
                 "ask for fewer with --batch-size (training.batch_size)."
             )
-        self.schedule = SCHEDULES[settings.schedule](method, train, optimiser.make)
+        set_product_type(method, settings.precision)
+        schedule = settings.schedule
+        if schedule == "auto":
+            schedule = "wavefront" if self.device.type == "cuda" and isinstance(method, LocalMethod) else "sequential"
+        self.schedule = SCHEDULES[schedule](method, train, optimiser)
         self.history: list[Epoch] = []
         self.batch = 0  # the next one of this epoch
         self.seconds = 0.0  # spent on this epoch
@@ -93,7 +104,7 @@ class Trainer:
         with seeded(seed + 1, self.device):  # the weights were drawn from `seed`
             method.start(train)
             self._generators = self._generator_states()
-        self._enter(0)
+        self.schedule.enter(0)
 
     @property
     def epochs(self) -> int:
@@ -110,7 +121,7 @@ class Trainer:
 
     def run(self, on_batch: Callable[[], None], on_epoch: Callable[[Epoch], None]) -> bool:
         """Train to the end, or until `stop`; whether the end was reached. `on_epoch` finds a state worth saving."""
-        with seeded(self.seed, self.device):
+        with seeded(self.seed, self.device), multiplying(self.settings.precision):
             self._set_generator_states(self._generators)
             while not (self.finished or self.stopping):
                 complete = self._run_batches(on_batch)
@@ -127,17 +138,20 @@ class Trainer:
         begin = time.perf_counter()
         epoch, size = len(self.history), self.settings.batch_size
         shuffle = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
-        order = torch.randperm(len(self.train.labels), generator=shuffle).to(self.device)
+        order = torch.randperm(len(self.train.labels), generator=shuffle)
         first_step = epoch % self.settings.epochs * self.batches  # of this epoch, in its stage
+        steps = self.settings.epochs * self.batches
+        rates = [self.optimiser.rate(first_step + batch, steps) for batch in range(self.batches)]
+        batches = order[: self.batches * size].view(self.batches, size)
+        self.schedule.begin(batches, torch.tensor(rates, dtype=torch.float64), self.batch)
         while self.batch < self.batches and not self.stopping:
-            self.rate = self.optimiser.rate(first_step + self.batch, self.settings.epochs * self.batches)
-            self.schedule.set_rate(self.rate)
-            self.totals += self.schedule.step(order[self.batch * size : (self.batch + 1) * size])
+            self.schedule.step()
             self.batch += 1
             on_batch()
+        self.schedule.drain()
         complete = self.batch == self.batches
         if complete:
-            self.totals /= self.batches
+            self.rate = rates[-1]
             self._check_finite()  # waits for the device
         self.seconds += time.perf_counter() - begin
         return complete
@@ -150,7 +164,7 @@ class Trainer:
             )
 
     def _not_finite(self) -> str | None:
-        for number, loss in zip(self.schedule.layers, self.totals.tolist(), strict=True):
+        for number, loss in zip(self.schedule.layers, self.schedule.totals.tolist(), strict=True):
             if not math.isfinite(loss):
                 return f"The loss of layer {number + 1}" if isinstance(self.method, LocalMethod) else "The loss"
         for name, parameter in self.method.named_parameters():
@@ -163,8 +177,8 @@ class Trainer:
         """Evaluate, write the line of the history, and go on to the next epoch or stage."""
         layers = len(self.method.network)
         losses: list[float | None] = [None] * (len(self.schedule.layers) * self.schedule.stages)
-        for layer, loss in zip(self.schedule.layers, self.totals.tolist(), strict=True):
-            losses[layer] = loss
+        for layer, loss in zip(self.schedule.layers, self.schedule.totals.tolist(), strict=True):
+            losses[layer] = loss / self.batches
         begun = self.schedule.layers.stop
         with evaluating(self.method):
             self.method.finish(self.train)
@@ -178,12 +192,8 @@ class Trainer:
         self.batch, self.seconds = 0, 0.0
         stage = len(self.history) // self.settings.epochs
         if self.schedule.stage < stage < self.schedule.stages:
-            self._enter(stage)
-        self.totals.zero_()
-
-    def _enter(self, stage: int) -> None:
-        self.schedule.enter(stage)
-        self.totals = torch.zeros(len(self.schedule.layers), device=self.device)  # of the losses of this epoch
+            self.schedule.enter(stage)
+        self.schedule.totals.zero_()
 
     def _generator_states(self) -> dict[str, Tensor]:
         states = {"cpu": torch.get_rng_state()}
@@ -202,7 +212,7 @@ class Trainer:
         tensors |= {f"generator.{name}": tensor for name, tensor in self._generators.items()}
         tensors |= {f"optimiser.{name}": tensor for name, tensor in self.schedule.state().items()}
         facts = {"history": [asdict(epoch) for epoch in self.history], "batch": self.batch, "seconds": self.seconds}
-        return tensors | {"totals": self.totals}, facts
+        return tensors | {"totals": self.schedule.totals}, facts
 
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Continue from another trainer's state; everything else about the two must be the same."""
@@ -216,8 +226,8 @@ class Trainer:
         self.batch, self.seconds = int(facts["batch"]), float(facts["seconds"])
         if len(self.history) > self.epochs or not 0 <= self.batch < self.batches:
             raise ValueError("the state is of another training")
-        self._enter(min(len(self.history) // self.settings.epochs, self.schedule.stages - 1))
-        self.totals.copy_(tensors["totals"])
+        self.schedule.enter(min(len(self.history) // self.settings.epochs, self.schedule.stages - 1))
+        self.schedule.totals.copy_(tensors["totals"])
         self.schedule.restore(groups["optimiser"])
         self._generators = groups["generator"]
         with seeded(self.seed, self.device):

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
+from faustnet.layers import Linear
 from faustnet.methods.base import Method, check_label_smoothing
 from faustnet.network import Network, NetworkSettings, dense_network
 
@@ -20,7 +21,7 @@ class Backprop(Method):
         super().__init__(network, classes)
         check_label_smoothing(label_smoothing)
         self.label_smoothing = label_smoothing
-        self.read_out = nn.Linear(network[-1].passed_on, classes)
+        self.read_out = Linear(network[-1].passed_on, classes)
 
     @classmethod
     def make_network(cls, inputs: int, settings: NetworkSettings) -> Network:
@@ -32,7 +33,7 @@ class Backprop(Method):
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         last = functional.dropout(self.network(x), self.network.dropout, self.training)
-        yield functional.cross_entropy(self.read_out(last), y, label_smoothing=self.label_smoothing)
+        yield functional.cross_entropy(self.read_out(last), y, label_smoothing=self.label_smoothing).unsqueeze(0)
 
     def scores(self, x: Tensor) -> Tensor:
         return self.read_out(self.network(x)).unsqueeze(0)

@@ -11,6 +11,10 @@ from torch import Tensor, nn
 from faustnet.errors import FaustnetError, require
 from faustnet.network import Network, NetworkSettings
 
+# A loss is made of small operations, which take as long for one layer as for four. Each layer more that is waited for
+# costs the memory of one layer's activations.
+TOGETHER = 4
+
 
 class Source(Protocol):
     """All that a method knows of data: rows for positions in the training set, on the device."""
@@ -73,7 +77,7 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        """One scalar for each layer in order, from a batch of images (B, …) and labels (B,)."""
+        """One loss for each layer in order, from a batch of images (B, …) and labels (B,); a few at a time, (n,)."""
 
     def finish(self, train: Source) -> None:
         """Make ready to predict: cache references, fit a read-out. Called before every evaluation, in evaluation mode
@@ -112,16 +116,28 @@ class LocalMethod(Method):
 
     @abstractmethod
     def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
-        """The loss of one layer, from its embedding of those rows. (R, e), (B,) → scalar"""
+        """The loss of one layer, from its embedding of those rows: (R, e), (B,) → scalar. Or of n layers at once, each
+        by itself: (n, R, e), (n, B) → (n,). So look at the last dimensions only."""
 
     def variants(self, x: Tensor) -> Tensor:
         """Every row that an image can become, so that activations can be cached. (B, …) → (B · V, d), image by image"""
         return x.flatten(1)
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        """One scalar for each layer; the graph behind it spans that layer alone."""
-        for embedding in self.network.walk(self.rows(x, y)):
-            yield self.local_loss(embedding, y)
+        """One loss for each layer; the graph behind it spans that layer alone."""
+        for embeddings in alike(self.network.walk(self.rows(x, y)), TOGETHER):
+            yield self.local_loss(torch.stack(embeddings), y.expand(len(embeddings), -1))
+
+
+def alike(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
+    """Consecutive tensors of one shape as lists, of at most so many."""
+    found: list[Tensor] = []
+    for tensor in tensors:
+        if found and (len(found) == most or tensor.shape != found[0].shape):
+            yield found
+            found = []
+        found.append(tensor)
+    yield found
 
 
 def check_label_smoothing(share: float) -> None:

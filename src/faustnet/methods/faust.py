@@ -8,7 +8,7 @@ from torch import Tensor
 
 from faustnet.devices import check_memory
 from faustnet.errors import require
-from faustnet.losses import paired_squared_distances, soft_minimum, squared_distances, triplet_loss, tuplet_loss
+from faustnet.losses import paired_squared_distances, reference_tuplet_loss, triplet_loss, tuplet_loss
 from faustnet.methods.base import LocalMethod, Source, check_label_smoothing, join_rows
 from faustnet.network import Network, NetworkSettings, dense_network
 from faustnet.references import (
@@ -88,9 +88,7 @@ class FaustRepresentative(Faust):
         return join_rows([x, self.compared])
 
     def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
-        distances = squared_distances(embedding[: len(y)], embedding[len(y) :])
-        to_classes = soft_minimum(distances.view(len(y), self.classes, self.count), self.scale)
-        return tuplet_loss(to_classes, y, self.scale, self.label_smoothing)
+        return reference_tuplet_loss(embedding, y, self.classes, self.scale, self.label_smoothing)
 
     def finish(self, train: Source) -> None:
         self.references.set(self.network.walk(self.images))
@@ -123,9 +121,9 @@ class FaustVanilla(Faust):
         return join_rows([x, self.train_rows.augmented(drawn.flatten())])
 
     def distances(self, embedding: Tensor, anchors: int) -> Tensor:
-        """Each anchor's distances to what was drawn for it. (B + B · N, e) → (B, N)"""
-        others = embedding[anchors:].view(anchors, -1, embedding.shape[1])
-        return paired_squared_distances(embedding[:anchors], others)
+        """Each anchor's distances to what was drawn for it. (…, B + B · N, e) → (…, B, N)"""
+        rows, others = embedding.split([anchors, embedding.shape[-2] - anchors], dim=-2)
+        return paired_squared_distances(rows, others.unflatten(-2, (anchors, -1)))
 
     def finish(self, train: Source) -> None:
         by_class = [self._mean_embeddings(train, positions) for positions in self.sampled]
@@ -158,7 +156,7 @@ class FaustTriplet(FaustVanilla):
         return self.compared_with(self.index.draw(torch.stack([y, another], dim=1)), x)
 
     def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
-        to_positive, to_negative = self.distances(embedding, len(y)).unbind(dim=1)
+        to_positive, to_negative = self.distances(embedding, y.shape[-1]).unbind(dim=-1)
         return triplet_loss(to_positive, to_negative, self.margin, self.scale)
 
 
@@ -186,4 +184,4 @@ class FaustTuplet(FaustVanilla):
         return self.compared_with(self.index.draw(every_class), x)
 
     def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
-        return tuplet_loss(self.distances(embedding, len(y)), y, self.scale, self.label_smoothing)
+        return tuplet_loss(self.distances(embedding, y.shape[-1]), y, self.scale, self.label_smoothing)

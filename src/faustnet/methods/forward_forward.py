@@ -89,8 +89,8 @@ class ForwardForward(LocalMethod):
         return join_rows([self.labelled(x, y), self.labelled(x, wrong)])
 
     def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
-        positive, negative = goodness(embedding).chunk(2)
-        return goodness_loss(positive, negative, self.threshold * embedding.shape[1])
+        positive, negative = goodness(embedding).chunk(2, dim=-1)
+        return goodness_loss(positive, negative, self.threshold * embedding.shape[-1])
 
     def variants(self, x: Tensor) -> Tensor:
         labels = torch.arange(self.classes, device=x.device).repeat(len(x))

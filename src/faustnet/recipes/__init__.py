@@ -60,7 +60,7 @@ class Recipe:
         if self.training.schedule == "greedy" and self.data.augmentation:
             raise FaustnetError(
                 "The greedy schedule trains on activations that are cached once, so it cannot distort images: "
-                "use the sequential one, or leave out flip and crop."
+                "use another one, or leave out flip and crop."
             )
 
 

@@ -1,0 +1,143 @@
+"""The time of one training step, side by side with plain PyTorch backprop of the same widths.
+
+Backprop is what anybody would write: linear layers with ReLU, a linear read-out, cross entropy, fused Adam, no layer norm;
+on a GPU one CUDA graph, as ours is. All take the same random images from the same bytes.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from faustnet.data import Images, ImageSource, Scaling
+from faustnet.methods import build
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings, remembered
+from faustnet.precision import multiplying, set_product_type
+from faustnet.schedules import SCHEDULES
+from faustnet.schedules.recording import Plan, Recording
+
+Step = Callable[[], object]
+STEPS = 64  # batches in the plan that every system goes through again and again
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured."""
+
+    layers: int = 4
+    width: int = 800
+    embedding: int = 256
+    batch: int = 256
+    classes: int = 10
+    representatives: int = 1
+    shape: tuple[int, int, int] = (3, 32, 32)
+    precision: str = "tf32"
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return (self.width,) * self.layers
+
+    @property
+    def inputs(self) -> int:
+        channels, height, width = self.shape
+        return channels * height * width
+
+    def source(self, device: torch.device) -> ImageSource:
+        """Random images: how long a step takes does not depend on what they show."""
+        count = max(4096, self.classes * max(self.representatives, 10))
+        labels = torch.arange(count) % self.classes
+        images = Images(torch.randint(256, (count, *self.shape), dtype=torch.uint8), labels).to(device)
+        return ImageSource(images, Scaling.of(images), [str(number) for number in range(self.classes)])
+
+    def plan(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Positions of images (STEPS, batch), and learning rates."""
+        return torch.randint(4096, (STEPS, self.batch)), torch.full((STEPS,), 1e-3, dtype=torch.float64)
+
+
+def plain_network(case: Case) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for before, width in pairwise([case.inputs, *case.widths]):
+        layers += [nn.Linear(before, width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(case.width, case.classes))
+
+
+def backprop_step(case: Case, device: torch.device) -> Step:
+    source, network, plan = case.source(device), plain_network(case).to(device), Plan(device)
+    plan.lay_out(case.plan(device), 0)
+    optimiser = OptimiserSettings().make(network.parameters())
+    of_type = torch.autocast(device.type, torch.bfloat16, enabled=case.precision == "bfloat16")
+
+    def work() -> None:
+        index, rate = plan.read()
+        plan.position.remainder_(STEPS)
+        with of_type:
+            loss = functional.cross_entropy(network(source.plain(index).flatten(1)), source.labels[index])
+        loss.backward()
+        optimiser.param_groups[0]["lr"].copy_(rate)
+        optimiser.step()
+        optimiser.zero_grad()
+
+    if device.type != "cuda":
+        return work
+    with multiplying(case.precision):
+        return Recording(work, [plan.position, *network.parameters(), *remembered(optimiser)])
+
+
+def faust_step(case: Case, device: torch.device, schedule: str, method: str = "faust-representative") -> Step:
+    source = case.source(device)
+    options = {"representatives": case.representatives} if method == "faust-representative" else {}
+    model = build(method, case.inputs, case.classes, NetworkSettings(case.widths, case.embedding), options).to(device)
+    set_product_type(model, case.precision)
+    model.start(source)
+    order = SCHEDULES[schedule](model, source, OptimiserSettings())
+    order.enter(0)
+    batches, rates = case.plan(device)
+    position = STEPS
+
+    def step() -> None:
+        nonlocal position
+        if position == STEPS:
+            order.begin(batches, rates, 0)
+            position = 0
+        order.step()
+        position += 1
+
+    with multiplying(case.precision):
+        step()
+    return step
+
+
+def microseconds(steps: dict[str, Step], device: torch.device, seconds: float) -> dict[str, float]:
+    """The median time of each. They alternate in small groups, so that a machine that slows down slows all of them."""
+    wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    group = STEPS if device.type == "cuda" else 4
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for name, step in steps.items():
+            wait()
+            begin = time.perf_counter()
+            for _ in range(group):
+                step()
+            wait()
+            times[name].append((time.perf_counter() - begin) / group * 1e6)
+    return {name: statistics.median(found[len(found) // 5 :]) for name, found in times.items()}  # the first fifth warms up
+
+
+def measure(case: Case, device: torch.device, seconds: float) -> dict[str, Any]:
+    """One line of the result file's `steps`."""
+    torch.manual_seed(0)
+    steps = {
+        "backprop_us": backprop_step(case, device),
+        "sequential_us": faust_step(case, device, "sequential"),
+        "wavefront_us": faust_step(case, device, "wavefront"),
+    }
+    with multiplying(case.precision):
+        return microseconds(steps, device, seconds)

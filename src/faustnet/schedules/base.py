@@ -1,0 +1,137 @@
+"""The contract of a schedule: in which order the layers work on the batches."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from faustnet.errors import FaustnetError
+from faustnet.methods import LocalMethod, Method, Source
+from faustnet.optimisers import OptimiserSettings, remembered
+from faustnet.schedules.recording import Plan, Recording
+
+
+class Schedule(ABC):
+    """Trains a method's layers, batch by batch. One stage after the other gets all of the epochs.
+
+    An epoch: `begin`, then `step` for each batch, then `drain`. Nothing in a step waits for the device, and on a GPU all
+    of it is recorded once and replayed: choosing the images, distorting them, every layer's work, the learning rate.
+    """
+
+    name: ClassVar[str]
+    stages: int = 1
+    stage: int
+    totals: Tensor  # (layers,): each layer's losses, summed over the batches since they were last set to zero
+
+    def __init__(self, method: Method, train: Source, optimiser: OptimiserSettings):
+        self.method, self.train, self.settings = method, train, optimiser
+        self.device = train.labels.device
+        self._replay: Recording | None = None
+
+    def enter(self, stage: int) -> None:
+        """Begin a stage, with a fresh optimiser."""
+        self.stage = stage
+        self.plan = Plan(self.device)
+        self._make_ready()
+        self.totals = torch.zeros(len(self.layers), device=self.device)
+        self._replay = None
+
+    @property
+    @abstractmethod
+    def layers(self) -> range:
+        """Whose losses a step of this stage gives."""
+
+    def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
+        """The positions of an epoch's images, (T, B), and its learning rates, (T,); `step` goes on with batch `first`."""
+        self.plan.lay_out([batches, rates], first)
+
+    def step(self) -> None:
+        """Take in the next batch."""
+        if not self._recordable:
+            self._work()
+            return
+        if self._replay is None:
+            self._replay = Recording(self._work, [self.plan.position, self.totals, *self._changes()])
+        self._replay()
+
+    def drain(self) -> None:  # noqa: B027
+        """Bring every layer as far as the first one."""
+
+    def _same_random_numbers(self) -> AbstractContextManager[None]:
+        """What is drawn in this block will be drawn again after it."""
+        return torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else [])
+
+    @property
+    def _recordable(self) -> bool:
+        return self.device.type == "cuda"
+
+    @abstractmethod
+    def _make_ready(self) -> None:
+        """Make what this stage needs."""
+
+    @abstractmethod
+    def _work(self) -> None:
+        """What a step does, from reading its row of the plan on."""
+
+    @abstractmethod
+    def _changes(self) -> list[Tensor]:
+        """All that `_work` changes beside the plan and the totals."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """What the optimiser remembers of each parameter, by the parameter's name and torch's word for it."""
+
+    @abstractmethod
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the state of a schedule that was in the same stage."""
+
+
+class OneOptimiser(Schedule):
+    """A schedule whose layers all take their steps together, by one of torch's optimisers."""
+
+    optimiser: Optimizer
+
+    def _take_step(self, rate: Tensor) -> None:
+        for group in self.optimiser.param_groups:
+            group["lr"].copy_(rate)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+
+    def _changes(self) -> list[Tensor]:
+        rates = [group["lr"] for group in self.optimiser.param_groups]
+        return [*self.method.parameters(), *remembered(self.optimiser), *rates]
+
+    def state(self) -> dict[str, Tensor]:
+        names = self._parameter_names()
+        memory = self.optimiser.state_dict()["state"]
+        return {f"{names[n]}/{word}": tensor for n, values in memory.items() for word, tensor in values.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        numbers = {name: number for number, name in enumerate(self._parameter_names())}
+        shapes = {name: parameter.shape for name, parameter in self.method.named_parameters()}
+        whole = self.optimiser.state_dict()
+        whole["state"] = {}
+        for key, tensor in tensors.items():
+            name, word = key.split("/")
+            if tensor.shape not in ((), shapes[name]):
+                raise ValueError(f"the optimiser's {word} of {name} is of another network")
+            whole["state"].setdefault(numbers[name], {})[word] = tensor
+        if len(whole["state"]) not in (0, len(numbers)):
+            raise ValueError("the optimiser remembers some parameters only")
+        self.optimiser.load_state_dict(whole)
+
+    def _parameter_names(self) -> list[str]:
+        """In the optimiser's order."""
+        names = {parameter: name for name, parameter in self.method.named_parameters()}
+        return [names[parameter] for group in self.optimiser.param_groups for parameter in group["params"]]
+
+
+def local(method: Method, schedule: str) -> LocalMethod:
+    """The method, if its layers can be trained apart."""
+    if not isinstance(method, LocalMethod):
+        raise FaustnetError(f"{method.name} cannot train one layer alone, as the {schedule} schedule does: use sequential.")
+    return method

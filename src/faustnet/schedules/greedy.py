@@ -1,0 +1,80 @@
+"""Each layer to its end, then the next one."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from faustnet.methods import Method, Source
+from faustnet.optimisers import OptimiserSettings
+from faustnet.schedules.base import OneOptimiser, local
+
+CHUNK = 1024  # images walked at once when activations are cached
+
+
+class Greedy(OneOptimiser):
+    """A layer trains on the activations that the finished layers gave once and for all, so only one layer has gradients
+    and an optimiser's memory."""
+
+    name = "greedy"
+
+    def __init__(self, method: Method, train: Source, optimiser: OptimiserSettings):
+        super().__init__(method, train, optimiser)
+        self.local = local(method, self.name)
+        self.stages = len(method.network)
+        self.finished = 0  # layers whose activations are cached
+        self.received: Source = train  # what the layer of this stage is fed from
+
+    def _make_ready(self) -> None:
+        training = self.method.training
+        self.method.eval()
+        while self.finished < self.stage:
+            self.received = self._after(self.method.network[self.finished])
+            self.finished += 1
+        self.method.train(training)
+        self.local.feed_from(self.received)
+        self.optimiser = self.settings.make(self.method.network[self.stage].parameters())
+
+    @property
+    def layers(self) -> range:
+        return range(self.stage, self.stage + 1)
+
+    def _work(self) -> None:
+        index, rate = self.plan.read()
+        y = self.received.labels[index]
+        _, embedding = self.method.network[self.stage](self.local.rows(self.received.augmented(index), y))
+        loss = self.local.local_loss(embedding, y)
+        loss.backward()
+        self._take_step(rate)
+        self.totals += loss.detach()
+
+    @torch.no_grad()
+    def _after(self, layer: nn.Module) -> "CachedActivations":
+        """What this layer makes of all that it was fed from: (n, w), or (n, V, w) where an image has V variants."""
+        first = self.received is self.train
+        everything = torch.arange(len(self.train.labels), device=self.device)
+        passed: Tensor | None = None
+        for chunk in everything.split(CHUNK):
+            x = self.received.plain(chunk)
+            activation, _ = layer(self.local.variants(x) if first else x.flatten(0, -2))
+            variants = len(activation) // len(chunk)
+            shape = (variants,) if variants > 1 else ()
+            if passed is None:
+                passed = activation.new_empty(len(everything), *shape, activation.shape[1])
+            passed[chunk] = activation.view(len(chunk), *shape, -1)
+        assert passed is not None
+        return CachedActivations(passed, self.train.labels, self.train.class_names)
+
+
+class CachedActivations:
+    """A layer's activations of the training set, in place of the images."""
+
+    def __init__(self, activations: Tensor, labels: Tensor, class_names: Sequence[str]):
+        self.activations = activations
+        self.labels = labels
+        self.class_names = class_names
+
+    def plain(self, index: Tensor) -> Tensor:
+        return self.activations[index]
+
+    augmented = plain

@@ -1,0 +1,57 @@
+"""What is done ahead, so that a step is only what the device does: tables of what comes, and a recorded step."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+WARM_UP = 3  # times that a step is taken, and taken back, before it is recorded
+
+
+class Plan:
+    """What the coming steps do, as tables on the device with a row for each step. Whoever reads a row moves on by one."""
+
+    def __init__(self, device: torch.device):
+        self.tables: list[Tensor] = []
+        self.position = torch.zeros(1, dtype=torch.long, device=device)
+
+    def lay_out(self, tables: Sequence[Tensor], position: int) -> None:
+        """Tables of the same size each time, (steps, …): a recorded step reads them where they were put first."""
+        if not self.tables:
+            self.tables = [table.to(self.position.device, copy=True) for table in tables]
+        for mine, table in zip(self.tables, tables, strict=True):
+            mine.copy_(table)
+        self.position.fill_(position)
+
+    def read(self) -> list[Tensor]:
+        rows = [table.index_select(0, self.position)[0] for table in self.tables]
+        self.position += 1
+        return rows
+
+
+class Recording:
+    """A step as one CUDA graph, to be replayed by calling it.
+
+    `changes` is all that the step changes, which recording leaves as it was. The step is kept because the graph uses its
+    tensors where they lie.
+    """
+
+    def __init__(self, step: Callable[[], None], changes: Sequence[Tensor]):
+        self.step = step
+        self.graph = torch.cuda.CUDAGraph()
+        before = [tensor.detach().clone() for tensor in changes]
+        device = before[0].device
+        aside = torch.cuda.Stream(device)
+        aside.wait_stream(torch.cuda.current_stream(device))
+        with torch.random.fork_rng(devices=[device]), torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                step()
+            with torch.no_grad():
+                for tensor, value in zip(changes, before, strict=True):
+                    tensor.copy_(value)
+        torch.cuda.current_stream(device).wait_stream(aside)
+        with torch.cuda.graph(self.graph):
+            step()
+
+    def __call__(self) -> None:
+        self.graph.replay()

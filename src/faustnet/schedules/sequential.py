@@ -1,0 +1,29 @@
+"""Algorithm 1: every batch goes through all layers."""
+
+import torch
+
+from faustnet.methods import LocalMethod
+from faustnet.schedules.base import OneOptimiser
+
+
+class Sequential(OneOptimiser):
+    """Each layer passes on what it computed before its update, so it makes no difference that all updates are done
+    together at the end."""
+
+    name = "sequential"
+
+    def _make_ready(self) -> None:
+        self.optimiser = self.settings.make(self.method.parameters())
+
+    @property
+    def layers(self) -> range:
+        return range(len(self.method.network) if isinstance(self.method, LocalMethod) else 1)
+
+    def _work(self) -> None:
+        index, rate = self.plan.read()
+        found = []
+        for losses in self.method.losses(self.train.augmented(index), self.train.labels[index]):
+            losses.sum().backward()
+            found.append(losses.detach())
+        self._take_step(rate)
+        self.totals += torch.cat(found)

@@ -1,0 +1,219 @@
+"""All layers at once, each on the batch that the layer before it has just finished."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import groupby, pairwise
+
+import torch
+from torch import Tensor, nn
+
+from faustnet.layers import Layer, Linear, stacked
+from faustnet.methods import LocalMethod, Method, Source
+from faustnet.optimisers import OptimiserSettings, StackedOptimiser
+from faustnet.schedules.base import Schedule, local
+
+
+class Wavefront(Schedule):
+    """At tick τ layer i works on batch τ − i. Later layers send nothing back, and what a layer passes on was computed
+    before its update, so every layer sees just what it would have seen one after the other: the same training, in
+    another order of work.
+
+    A table says for every tick which layers are active and how fast each learns. The rest compute on whatever lies in
+    front of them and stay as they are; so all ticks are the same work, from the first, with one active layer, to the
+    last ones, which drain the pipe.
+    """
+
+    name = "wavefront"
+
+    def __init__(self, method: Method, train: Source, optimiser: OptimiserSettings):
+        super().__init__(method, train, optimiser)
+        self.local = local(method, self.name)
+
+    @property
+    def layers(self) -> range:
+        return range(len(self.method.network))
+
+    def _make_ready(self) -> None:
+        kinds = groupby(enumerate(self.method.network), key=lambda pair: pair[1].kind)
+        self.groups = [_Group(list(numbered), self.settings) for _, numbered in kinds]
+        if self.device.type == "cuda":
+            largest = max(self.groups, key=len)
+            for group in self.groups:  # what takes the longest gets out of the others' way
+                group.stream = torch.cuda.Stream(self.device, priority=0 if group is largest else -1)
+        self.labels: Tensor | None = None  # (T, B), of an epoch's batches
+        self.steps = 0  # that every layer has taken
+
+    def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
+        self.batches, self.rates, self.first, self.taken = batches, rates, first, first
+        labels = self.train.labels[batches.to(self.device)]
+        if self.labels is None:
+            self.labels = labels
+            self._make_room(batches[0].to(self.device))
+        self.labels.copy_(labels)
+        for group in self.groups:
+            group.refresh()
+        self._lay_out(len(batches), first)
+
+    def _make_room(self, index: Tensor) -> None:
+        """For what is on its way between layers."""
+        with self._same_random_numbers():
+            rows = self.local.rows(self.train.augmented(index), self.train.labels[index])
+        for group in self.groups:
+            passed = rows.dtype if group is self.groups[0] else next(group.working.parameters()).dtype
+            group.rows = rows.new_zeros(len(group), len(rows), group.together.inputs, dtype=passed)
+
+    def _lay_out(self, end: int, tick: int) -> None:
+        """For every tick: the images that come in; and for each layer the number of its batch and the optimiser's factors,
+        where it is active if that batch is one from the first to before `end`."""
+        ticks = torch.arange(len(self.batches) + len(self.layers) - 1)
+        batch = ticks.unsqueeze(1) - torch.arange(len(self.layers))  # of each layer
+        active = (batch >= self.first) & (batch < end)
+        last = len(self.batches) - 1
+        steps = (batch - self.first).clamp_min(0) + self.steps + 1
+        batch = batch.clamp(0, last)
+        factors = self.settings.factors(self.rates[batch], steps, active)
+        self.plan.lay_out([self.batches[ticks.clamp(max=last)], batch, factors], tick)
+
+    def step(self) -> None:
+        super().step()
+        self.taken += 1
+
+    def drain(self) -> None:
+        if self.taken < len(self.batches):  # stopped on the way
+            self._lay_out(self.taken, self.taken)
+        with self._same_random_numbers():
+            for _ in self.layers[1:]:
+                super().step()
+        self.steps += self.taken - self.first
+        self.first = self.taken
+
+    def _work(self) -> None:
+        assert self.labels is not None
+        first, *later = self.groups
+        with self._beside_each_other():
+            for group in later:
+                with group.at_work():
+                    group.look()
+            with first.at_work() as stream:
+                index, batch, factors = self.plan.read()
+                labels = self.labels.index_select(0, batch)  # (layers, B)
+                known = stream.record_event() if stream else None
+                first.rows[0] = self.local.rows(self.train.augmented(index), labels[0])
+                first.look()
+            found = []
+            for group in self.groups:
+                with group.at_work() as stream:
+                    if stream and known:
+                        stream.wait_event(known)
+                    found.append(group.learn(self.local, labels[group.span], factors[group.span]))
+        self.totals += torch.where(factors[:, 3] > 0, torch.cat(found), 0)
+        for before, group in pairwise(self.groups):
+            group.rows[0] = before.passed_on
+
+    @contextmanager
+    def _beside_each_other(self) -> Iterator[None]:
+        """The groups' streams begin here with what was done before, and all that comes after waits for them."""
+        streams = [group.stream for group in self.groups if group.stream]
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream(self.device))
+        yield
+        for stream in streams:
+            torch.cuda.current_stream(self.device).wait_stream(stream)
+
+    def _changes(self) -> list[Tensor]:
+        return [tensor for group in self.groups for tensor in group.changes()]
+
+    def state(self) -> dict[str, Tensor]:
+        slots = {key: slot.clone() for key, slot in self._slots().items()}
+        if self.settings.name != "sgd":
+            slots |= {f"{name}/step": torch.tensor(float(self.steps)) for name, _ in self.method.named_parameters()}
+        return slots
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        steps = {tensor.item() for key, tensor in tensors.items() if key.endswith("/step")}
+        slots = self._slots()
+        kept = {key: tensor for key, tensor in tensors.items() if not key.endswith("/step")}
+        if kept.keys() != slots.keys() or len(steps) > 1:
+            raise ValueError("the optimiser remembers other parameters")
+        for key, slot in slots.items():
+            if kept[key].shape != slot.shape:
+                raise ValueError(f"the optimiser's {key} is of another network")
+            slot.copy_(kept[key])
+        self.steps = int(next(iter(steps), 0))
+
+    def _slots(self) -> dict[str, Tensor]:
+        """Where each layer's part of what the optimisers remember lies."""
+        names = {parameter: name for name, parameter in self.method.named_parameters()}
+        return {
+            f"{names[layer.get_parameter(name)]}/{word}": whole[number]
+            for group in self.groups
+            for name, parameter in group.together.named_parameters()
+            for word, whole in zip(self.settings.words, group.optimiser.memory[parameter], strict=True)
+            for number, layer in enumerate(group.layers)
+        }
+
+
+class _Group:
+    """Consecutive layers of one kind, stacked: `together` holds their parameters, `working` does the work. That is the
+    same, unless matrices are multiplied in another type: then it holds copies in that."""
+
+    rows: Tensor  # (n, R, inputs): what each of them works on
+    passed_on: Tensor  # (R, passed_on): what the last of them has made of it
+    stream: torch.cuda.Stream | None = None  # where they work
+
+    def __init__(self, numbered: list[tuple[int, Layer]], settings: OptimiserSettings):
+        self.first = numbered[0][0]
+        self.layers = [layer for _, layer in numbered]
+        self.together = self.working = stacked(self.layers).train()
+        product_type = next(module.product_type for module in self.together.modules() if isinstance(module, Linear))
+        if product_type is not None:
+            self.working = copy.deepcopy(self.together).to(product_type)
+        self.optimiser = StackedOptimiser(settings, list(self.together.parameters()))
+        parameter = next(self.together.parameters())
+        self.ones = torch.ones(len(self.layers), dtype=parameter.dtype, device=parameter.device)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    @property
+    def span(self) -> slice:
+        return slice(self.first, self.first + len(self))
+
+    @property
+    def pairs(self) -> list[tuple[nn.Parameter, nn.Parameter]]:
+        """Each parameter, and what does its work."""
+        return list(zip(self.together.parameters(), self.working.parameters(), strict=True))
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """After the parameters may have been changed by others."""
+        for parameter, at_work in self.pairs:
+            at_work.copy_(parameter)
+
+    @contextmanager
+    def at_work(self) -> Iterator[torch.cuda.Stream | None]:
+        """On the group's own stream, if it has one."""
+        with torch.cuda.stream(self.stream):
+            yield self.stream
+
+    def look(self) -> None:
+        """Each layer at what lies in front of it."""
+        self.activation, self.embedding = self.working(self.rows)
+
+    def learn(self, method: LocalMethod, labels: Tensor, factors: Tensor) -> Tensor:
+        """Each layer from its own loss; then it passes on what it had made before. (n, B), (n, 4) → (n,)"""
+        losses = method.local_loss(self.embedding, labels)
+        gradients = torch.autograd.grad(losses, [at_work for _, at_work in self.pairs], self.ones)
+        for (parameter, at_work), gradient in zip(self.pairs, gradients, strict=True):
+            self.optimiser.update(parameter, gradient, factors, at_work)
+        activation = self.activation.detach()
+        if len(self) > 1:
+            self.rows[1:] = activation[:-1]
+        self.passed_on = activation[-1]
+        del self.activation, self.embedding
+        return losses.detach()
+
+    def changes(self) -> list[Tensor]:
+        memory = (tensor for kept in self.optimiser.memory.values() for tensor in kept)
+        return [self.rows, *memory, *(parameter for pair in self.pairs for parameter in pair)]

@@ -1,0 +1,155 @@
+"""What only a GPU can show: recorded steps, kernels of our own."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from conftest import run_to_end, small_method
+from faustnet.data import Augmentation, ImageSource
+from faustnet.layers import Linear, relu_norm
+from faustnet.losses import reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
+from faustnet.methods import METHODS, LocalMethod
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings, StackedOptimiser
+from faustnet.schedules import SCHEDULES
+from faustnet.training import Trainer, TrainingSettings
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+PAIRS = [
+    (name, schedule)
+    for name, method in METHODS.items()
+    for schedule in SCHEDULES
+    if schedule == "sequential" or issubclass(method, LocalMethod)
+]
+
+
+def on_gpu(source: ImageSource, augmentation: Augmentation = Augmentation()) -> ImageSource:
+    gpu = torch.device("cuda")
+    return replace(source, images=source.images.to(gpu), scaling=source.scaling.to(gpu), augmentation=augmentation)
+
+
+def trainer(name: str, source: ImageSource, held_out: ImageSource, dropout: float = 0.0, **training: object) -> Trainer:
+    settings = TrainingSettings(**{"epochs": 6, "batch_size": 64, "precision": "float32", **training})
+    method = small_method(name, NetworkSettings((64, 64, 48), 32, dropout=dropout)).to(source.labels.device)
+    return Trainer(method, source, held_out, settings, OptimiserSettings(learning_rate=3e-3), seed=0)
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize(("name", "schedule"), PAIRS)
+def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
+    name: str, schedule: str, source: ImageSource, held_out: ImageSource
+) -> None:
+    images = on_gpu(source, Augmentation(crop=int(schedule != "greedy")))
+    trained = trainer(name, images, on_gpu(held_out), dropout=0.1, schedule=schedule, epochs=12)
+    step = trained.schedule.step
+    recorded = False
+
+    def strict() -> None:
+        nonlocal recorded
+        torch.cuda.set_sync_debug_mode("error" if recorded else "default")
+        try:
+            step()
+        finally:
+            recorded = True
+            torch.cuda.set_sync_debug_mode("default")
+
+    trained.schedule.step = strict  # type: ignore[method-assign]
+    run_to_end(trained)
+    for number in range(trained.schedule.stages):
+        stage = trained.history[12 * number : 12 * (number + 1)]
+        for before, after in zip(stage[0].losses, stage[-1].losses, strict=True):
+            assert before is after is None or after < before
+
+
+@pytest.mark.parametrize(("name", "schedule"), PAIRS)
+def test_a_recorded_step_learns_what_the_cpu_learns(
+    name: str, schedule: str, source: ImageSource, held_out: ImageSource
+) -> None:
+    """Methods that draw images for every batch draw others on a GPU, so there the losses are only near."""
+    cpu = run_to_end(trainer(name, source, held_out, schedule=schedule))
+    gpu = run_to_end(trainer(name, on_gpu(source), on_gpu(held_out), schedule=schedule))
+    draws = name in ("forward-forward", "faust-triplet", "faust-tuplet")
+    for one, other in zip(cpu.history, gpu.history, strict=True):
+        for mine, theirs in zip(one.losses, other.losses, strict=True):
+            assert mine is theirs is None or theirs == pytest.approx(mine, rel=0.2 if draws else 0.01)
+
+
+def test_a_run_on_the_gpu_can_be_put_down_and_taken_up(source: ImageSource, held_out: ImageSource) -> None:
+    def make() -> Trainer:
+        return trainer("faust-representative", on_gpu(source), on_gpu(held_out))
+
+    whole, one, continued = make(), make(), make()
+    assert one.schedule.name == "wavefront"
+    run_to_end(whole)
+
+    def after_batch() -> None:
+        if len(one.history) == 2 and one.batch == 3:
+            one.stop()
+
+    assert not one.run(after_batch, lambda epoch: None)
+    continued.restore(*one.state())
+    run_to_end(continued)
+    for mine, theirs in zip(continued.method.parameters(), whole.method.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
+
+
+def relative(one: Tensor, other: Tensor) -> float:
+    return ((one.double().cpu() - other.cpu()).norm() / other.cpu().norm()).item()
+
+
+@pytest.mark.parametrize(
+    ("classes", "count", "values", "smoothing"), [(10, 1, 256, 0.0), (7, 3, 40, 0.1), (100, 1, 300, 0.0)]
+)
+def test_the_tuplet_kernel_is_the_formula(classes: int, count: int, values: int, smoothing: float) -> None:
+    torch.manual_seed(0)
+    exact = torch.randn(3, 50 + classes * count, values, dtype=torch.float64).requires_grad_()
+    labels, weights = torch.randint(classes, (3, 50)), torch.rand(3)
+    distances = squared_distances(exact[:, :50], exact[:, 50:]).view(3, 50, classes, count)
+    expected = tuplet_loss(soft_minimum(distances, 0.02), labels, 0.02, smoothing)
+    rough = exact.detach().float().cuda().requires_grad_()
+    found = reference_tuplet_loss(rough, labels.cuda(), classes, 0.02, smoothing)
+    assert relative(found, expected) < 1e-5
+    (by_exact,) = torch.autograd.grad((expected * weights).sum(), exact)
+    (by_rough,) = torch.autograd.grad((found * weights.cuda()).sum(), rough)
+    assert relative(by_rough, by_exact) < 1e-5
+
+
+@pytest.mark.parametrize("shape", [(3, 266, 800), (50, 500), (2, 7, 3), (5, 5000)])
+def test_the_norm_kernel_is_the_formula(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    layer = Linear(16, shape[-1]).cuda()
+    if len(shape) == 3:
+        layer.weight = torch.nn.Parameter(torch.randn(shape[0], shape[-1], 16, device="cuda"))
+        layer.bias = torch.nn.Parameter(torch.randn(shape[0], shape[-1], device="cuda"))
+    rows, weights = torch.randn(*shape[:-1], 16, device="cuda"), torch.randn(shape, device="cuda")
+    found = relu_norm(layer, rows)
+    gradients = torch.autograd.grad((found * weights).sum(), [layer.weight, layer.bias])
+    weight, bias = (parameter.detach().double().requires_grad_() for parameter in layer.parameters())
+    hidden = functional.relu(rows.double() @ weight.mT + bias.unsqueeze(-2))
+    expected = functional.layer_norm(hidden, hidden.shape[-1:])
+    assert relative(found, expected) < 1e-5
+    for mine, exact in zip(gradients, torch.autograd.grad((expected * weights).sum(), [weight, bias]), strict=True):
+        assert relative(mine, exact) < 1e-4
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+def test_the_update_kernel_is_the_formula(name: str, momentum: float) -> None:
+    settings = OptimiserSettings(name, weight_decay=0.1, momentum=momentum)
+    torch.manual_seed(0)
+    exact = torch.nn.Parameter(torch.randn(3, 40, 50, dtype=torch.float64))
+    rough = torch.nn.Parameter(exact.detach().float().cuda())
+    copy = rough.detach().bfloat16()
+    theirs, ours = StackedOptimiser(settings, [exact]), StackedOptimiser(settings, [rough])
+    for step in range(1, 6):
+        rates, active = torch.full((3,), 0.01, dtype=torch.float64), torch.tensor([True, step > 3, True])
+        factors = settings.factors(rates, torch.full((3,), step), active)
+        gradient = torch.randn(3, 40, 50, dtype=torch.float64)
+        theirs.update(exact, gradient, factors, exact)
+        ours.update(rough, gradient.float().cuda(), factors.cuda(), copy)
+    for mine, other in zip([rough, *ours.memory[rough]], [exact, *theirs.memory[exact]], strict=True):
+        assert relative(mine.detach(), other.detach()) < 1e-5
+    assert relative(copy, exact.detach()) < 1e-2

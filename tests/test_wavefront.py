@@ -1,0 +1,172 @@
+"""The wavefront is the sequential schedule in another order of work."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from conftest import run_to_end, small_method, small_trainer
+from faustnet.data import Augmentation, ImageSource, Scaling
+from faustnet.methods import METHODS, LocalMethod
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings, StackedOptimiser
+from faustnet.training import Trainer, TrainingSettings
+
+LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMethod)]
+UNEQUAL = NetworkSettings((32, 32, 32, 20, 20), 12)
+OPTIMISERS = {
+    "adam": OptimiserSettings(weight_decay=0.01),
+    "adamw": OptimiserSettings("adamw", weight_decay=0.1, warmup=0.1),
+    "sgd": OptimiserSettings("sgd", learning_rate=0.01, weight_decay=0.01),
+    "plain": OptimiserSettings("sgd", learning_rate=0.01, momentum=0.0),
+}
+
+
+@pytest.fixture(scope="module")
+def exact(source: ImageSource) -> ImageSource:
+    """In double precision, and distorted."""
+    scaling = Scaling(source.scaling.mean.double(), source.scaling.deviation.double())
+    return replace(source, scaling=scaling, augmentation=Augmentation(flip=True, crop=1))
+
+
+def trainer(
+    schedule: str,
+    images: ImageSource,
+    name: str = "faust-tuplet",
+    network: NetworkSettings = UNEQUAL,
+    optimiser: str = "adam",
+    epochs: int = 3,
+) -> Trainer:
+    settings = TrainingSettings(epochs=epochs, batch_size=64, schedule=schedule)
+    method = small_method(name, network).double()
+    return Trainer(method, images, replace(images, augmentation=Augmentation()), settings, OPTIMISERS[optimiser], seed=0)
+
+
+def stop_after(trained: Trainer, count: int) -> None:
+    """Run to the end of a batch."""
+    done = 0
+
+    def after_batch() -> None:
+        nonlocal done
+        done += 1
+        if done == count:
+            trained.stop()
+
+    assert not trained.run(after_batch, lambda epoch: None)
+
+
+def assert_same(one: Trainer, other: Trainer) -> None:
+    """The same weights, the same memory of the optimiser, the same history but for the seconds."""
+    (mine, facts), (others, other_facts) = one.state(), other.state()
+    assert mine.keys() == others.keys()
+    for name in mine:
+        torch.testing.assert_close(mine[name], others[name], rtol=1e-5, atol=1e-12, msg=lambda text, name=name: name + text)
+    assert facts["batch"] == other_facts["batch"]
+    for a, b in zip(facts["history"], other_facts["history"], strict=True):
+        assert a["losses"] == pytest.approx(b["losses"], rel=1e-5)
+        assert (a["accuracy"], a["layer_accuracy"]) == (b["accuracy"], b["layer_accuracy"])
+
+
+@pytest.mark.parametrize(
+    "network", [UNEQUAL, NetworkSettings((24,) * 4, 16, passes_on="embedding")], ids=["unequal", "equal"]
+)
+@pytest.mark.parametrize("name", LOCAL)
+def test_two_hundred_steps_give_the_weights_of_the_sequential_schedule(
+    name: str, network: NetworkSettings, exact: ImageSource
+) -> None:
+    one, other = (run_to_end(trainer(schedule, exact, name, network, epochs=40)) for schedule in ("wavefront", "sequential"))
+    assert one.batches * one.epochs == 200
+    for mine, theirs in zip(one.method.parameters(), other.method.parameters(), strict=True):
+        assert (mine - theirs).norm() <= 1e-5 * theirs.norm()
+    assert_same(one, other)
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_it_is_the_same_with_every_optimiser(optimiser: str, exact: ImageSource) -> None:
+    one, other = (run_to_end(trainer(schedule, exact, optimiser=optimiser)) for schedule in ("wavefront", "sequential"))
+    assert_same(one, other)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 7, 14])
+def test_a_run_that_is_put_down_has_drained_and_can_be_taken_up_by_either_schedule(count: int, exact: ImageSource) -> None:
+    """Also where fewer batches are on their way than there are layers."""
+    one, other = trainer("wavefront", exact), trainer("sequential", exact)
+    for each in (one, other):
+        stop_after(each, count)
+    assert_same(one, other)
+    state = one.state()
+    whole = run_to_end(trainer("sequential", exact))
+    for schedule in ("wavefront", "sequential"):
+        continued = trainer(schedule, exact)
+        continued.restore(*state)
+        assert_same(run_to_end(continued), whole)
+
+
+def test_a_run_that_is_put_down_twice_in_one_epoch(exact: ImageSource) -> None:
+    one = trainer("wavefront", exact)
+    for _ in range(2):
+        stop_after(one, 2)
+        continued = trainer("wavefront", exact)
+        continued.restore(*one.state())
+        one = continued
+    assert_same(run_to_end(one), run_to_end(trainer("sequential", exact)))
+
+
+def test_a_state_of_another_network_is_refused(exact: ImageSource) -> None:
+    one = trainer("wavefront", exact)
+    stop_after(one, 1)
+    tensors, facts = one.state()
+    key = next(key for key in tensors if key.endswith("exp_avg"))
+    with pytest.raises(ValueError, match="other parameters"):
+        trainer("wavefront", exact).restore({k: v for k, v in tensors.items() if k != key}, facts)
+    with pytest.raises(ValueError, match="another network"):
+        trainer("wavefront", exact).restore(tensors | {key: torch.zeros(3)}, facts)
+
+
+def test_it_trains_with_dropout(source: ImageSource, held_out: ImageSource) -> None:
+    network = NetworkSettings((64, 64, 64), 32, dropout=0.2)
+    settings = OptimiserSettings(learning_rate=3e-3)
+    trained = small_trainer(
+        "faust-representative", source, held_out, network=network, schedule="wavefront", optimiser=settings, epochs=20
+    )
+    run_to_end(trained)
+    assert trained.history[-1].accuracy > 0.9
+    first, last = trained.history[0].losses, trained.history[-1].losses
+    assert all(after < before / 2 for before, after in zip(first, last, strict=True))
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "wavefront", "greedy"])
+def test_bfloat16_is_for_products_alone_and_trains_nearly_as_well(
+    schedule: str, source: ImageSource, held_out: ImageSource
+) -> None:
+    exact, rough = (
+        run_to_end(small_trainer("faust-representative", source, held_out, schedule=schedule, precision=precision, epochs=8))
+        for precision in ("float32", "bfloat16")
+    )
+    assert {tensor.dtype for tensor in rough.method.parameters()} == {torch.float32}
+    assert rough.history[-1].losses != exact.history[-1].losses
+    assert rough.history[-1].accuracy == pytest.approx(exact.history[-1].accuracy, abs=0.05)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_the_stacked_optimiser_is_torchs_for_every_layer_that_is_active(name: str) -> None:
+    settings = OPTIMISERS[name]
+    torch.manual_seed(0)
+    together = torch.nn.Parameter(torch.randn(3, 4, 5, dtype=torch.float64))
+    apart = [torch.nn.Parameter(layer.detach().clone()) for layer in together]
+    optimisers = [settings.make([layer]) for layer in apart]
+    ours = StackedOptimiser(settings, [together])
+    taken = torch.zeros(3)
+    for step in range(12):
+        gradient = torch.randn(3, 4, 5, dtype=torch.float64)
+        active = torch.tensor([True, step >= 3, step % 2 == 0])
+        rates = torch.tensor([0.01, 0.02, 0.03], dtype=torch.float64) * (1 + step)
+        taken += active
+        ours.update(together, gradient, settings.factors(rates, taken.clamp_min(1), active), together)
+        for number, (layer, optimiser) in enumerate(zip(apart, optimisers, strict=True)):
+            if active[number]:
+                layer.grad = gradient[number]
+                optimiser.param_groups[0]["lr"].copy_(rates[number])
+                optimiser.step()
+    for mine, theirs in zip(together, apart, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
