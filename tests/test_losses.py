@@ -9,6 +9,7 @@ from faustnet.losses import (
     goodness,
     goodness_loss,
     paired_squared_distances,
+    reference_tuplet_loss,
     soft_minimum,
     squared_distances,
     triplet_loss,
@@ -96,3 +97,39 @@ def test_losses_and_their_gradients_stay_finite_at_large_distances() -> None:
     assert distances.grad is not None
     assert distances.grad.isfinite().all()
     assert tuplet_loss(distances, torch.tensor([0, 0])).item() == pytest.approx(5000, rel=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_loss_to_shared_references_and_its_gradient_are_those_of_the_formulas_it_is_made_of(
+    count: int, smoothing: float
+) -> None:
+    embedding = random(2, 20 + 4 * count, 6).requires_grad_()
+    labels, weights = torch.arange(40).view(2, 20) % 4, random(2)
+    found = reference_tuplet_loss(embedding, labels, 4, 0.3, smoothing)
+    distances = squared_distances(embedding[:, :20], embedding[:, 20:]).view(2, 20, 4, count)
+    expected = tuplet_loss(soft_minimum(distances, 0.3), labels, 0.3, smoothing)
+    torch.testing.assert_close(found, expected)
+    for mine, theirs in zip(
+        torch.autograd.grad((found * weights).sum(), embedding),
+        torch.autograd.grad((expected * weights).sum(), embedding),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_layers_that_are_computed_at_once_are_computed_each_by_itself() -> None:
+    anchors, others, references = random(3, 8, 5), random(3, 8, 4, 5), random(3, 4, 5)
+    labels = torch.arange(24).view(3, 8) % 4
+    calls = {
+        goodness: (anchors,),
+        squared_distances: (anchors, references),
+        paired_squared_distances: (anchors, others),
+        lambda p, n: goodness_loss(p, n, 2.0): (goodness(anchors), goodness(random(3, 8, 6))),
+        lambda p, n: triplet_loss(p, n, 1.0): (goodness(anchors), goodness(random(3, 8, 6))),
+        tuplet_loss: (paired_squared_distances(anchors, others), labels),
+        lambda e, y: reference_tuplet_loss(e, y, 4, 0.5): (torch.cat([anchors, references], dim=1), labels),
+    }
+    for function, arguments in calls.items():
+        apart = [function(*layer) for layer in zip(*arguments, strict=True)]
+        torch.testing.assert_close(function(*arguments), torch.stack(apart))

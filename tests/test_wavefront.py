@@ -126,13 +126,17 @@ def test_a_state_of_another_network_is_refused(exact: ImageSource) -> None:
 def test_it_trains_with_dropout(source: ImageSource, held_out: ImageSource) -> None:
     network = NetworkSettings((64, 64, 64), 32, dropout=0.2)
     settings = OptimiserSettings(learning_rate=3e-3)
-    trained = small_trainer(
-        "faust-representative", source, held_out, network=network, schedule="wavefront", optimiser=settings, epochs=20
+    wavefront, sequential = (
+        run_to_end(
+            small_trainer(
+                "faust-representative", source, held_out, network=network, schedule=name, optimiser=settings, epochs=20
+            )
+        )
+        for name in ("wavefront", "sequential")
     )
-    run_to_end(trained)
-    assert trained.history[-1].accuracy > 0.9
-    first, last = trained.history[0].losses, trained.history[-1].losses
-    assert all(after < before / 2 for before, after in zip(first, last, strict=True))
+    assert wavefront.history[-1].losses != sequential.history[-1].losses
+    assert wavefront.history[-1].losses == pytest.approx(sequential.history[-1].losses, rel=0.3)
+    assert wavefront.history[-1].accuracy == pytest.approx(sequential.history[-1].accuracy, abs=0.05)
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "wavefront", "greedy"])
