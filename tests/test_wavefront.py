@@ -134,8 +134,10 @@ def test_it_trains_with_dropout(source: ImageSource, held_out: ImageSource) -> N
         )
         for name in ("wavefront", "sequential")
     )
-    assert wavefront.history[-1].losses != sequential.history[-1].losses
-    assert wavefront.history[-1].losses == pytest.approx(sequential.history[-1].losses, rel=0.3)
+    assert wavefront.history[-1].losses[0] == pytest.approx(sequential.history[-1].losses[0])  # images are not dropped
+    assert wavefront.history[-1].losses[1] != pytest.approx(sequential.history[-1].losses[1])
+    for before, after in zip(wavefront.history[0].losses, wavefront.history[-1].losses, strict=True):
+        assert after < before / 10
     assert wavefront.history[-1].accuracy == pytest.approx(sequential.history[-1].accuracy, abs=0.05)
 
 

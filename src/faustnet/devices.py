@@ -1,8 +1,10 @@
 """Which device to work on."""
 
 import os
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from shutil import which
 
 import torch
@@ -25,6 +27,25 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def free_memory(device: torch.device) -> int:
+    """Bytes that could still be used there."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    with suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return _memory() or 0
+
+
+def _memory() -> int | None:
+    """Bytes that the machine has, where the system tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 @cache
 def has_triton(device: torch.device) -> bool:
     """Whether kernels of our own run there. Triton comes with PyTorch for GPUs on Linux, and needs a C compiler."""
@@ -33,9 +54,6 @@ def has_triton(device: torch.device) -> bool:
 
 def check_memory(numbers: int) -> None:
     """Refuse what cannot fit: a system may promise any memory, and end the process when that is used."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every system tells
-        return
-    if 4 * numbers > memory:
+    memory = _memory()
+    if memory and 4 * numbers > memory:
         raise FaustnetError(OUT_OF_MEMORY)

@@ -1,5 +1,6 @@
 """How good a trained method is: by layer, by set of layers, by class, and at what cost."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from faustnet.methods import Method, Source
+from faustnet.methods import Faust, Method, Source
+from faustnet.references import margin
 
 CHUNK = 2000  # images scored at once
 
@@ -34,12 +36,45 @@ def evaluating(method: Method) -> Iterator[None]:
         method.train(training)
 
 
+@dataclass(frozen=True)
+class EarlyExit:
+    """What it gives and costs to stop at the first layer whose margin reaches a threshold."""
+
+    threshold: float
+    accuracy: float
+    saved: float  # share of the multiplications
+    leaving: list[float]  # share of the images after each layer
+
+
+def early_exit(method: Faust, images: Source, thresholds: Sequence[float] | None = None) -> list[EarlyExit]:
+    """For a range of thresholds, from what lets every image leave after the first layer to what keeps all to the end:
+    by default those that a tenth, two tenths, … of these images do not reach there."""
+    with evaluating(method):
+        scores = torch.cat([method.scores(images.plain(chunk)) for chunk in _chunks(images)], dim=1)
+    so_far = scores.cumsum(dim=0)
+    layers = len(so_far)
+    margins = margin(so_far / torch.arange(1, layers + 1, device=scores.device)[:, None, None])  # (layers, n)
+    right = so_far.argmax(dim=2) == images.labels
+    if thresholds is None:
+        between = margins[0].double().quantile(torch.arange(1, 10, device=scores.device, dtype=torch.float64) / 10)
+        thresholds = [0.0, *between.tolist(), math.inf]
+    cost = torch.tensor(method.multiplications, dtype=torch.float64).cumsum(dim=0)
+    found = []
+    for threshold in thresholds:
+        sure = margins >= threshold
+        sure[-1] = True
+        leaves = sure.int().argmax(dim=0)  # the first that is
+        accuracy_ = right.gather(0, leaves.unsqueeze(0)).double().mean().item()
+        share = torch.bincount(leaves, minlength=layers).double().cpu() / len(leaves)
+        found.append(EarlyExit(threshold, accuracy_, 1 - (share @ cost / cost[-1]).item(), share.tolist()))
+    return found
+
+
 def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None) -> Evaluation:
     """Predict every image by every voter alone, by the first ones together, and by those in `layers` (all by default)."""
     alone, first, joined = [], [], []
-    everything = torch.arange(len(images.labels), device=images.labels.device)
     with evaluating(method):
-        for chunk in everything.split(CHUNK):
+        for chunk in _chunks(images):
             scores = method.scores(images.plain(chunk))
             alone.append(scores.argmax(dim=2))
             first.append(scores.cumsum(dim=0).argmax(dim=2))
@@ -54,6 +89,11 @@ def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None
         confusion=counts.view(method.classes, method.classes).tolist(),
         forward_passes=method.forward_passes,
     )
+
+
+def _chunks(images: Source) -> Sequence[Tensor]:
+    """The positions of all images, some at a time."""
+    return torch.arange(len(images.labels), device=images.labels.device).split(CHUNK)
 
 
 def seconds_per_image(method: Method, images: Source) -> float:

@@ -1,5 +1,6 @@
 """What a class is compared with: where its images are, which of them stand for it, and their embeddings."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -92,3 +93,11 @@ def reference_scores(embedding: Tensor, references: Tensor, scale: float) -> Ten
     distances = squared_distances(embedding, references.reshape(classes * count, size))
     nearest = soft_minimum(distances.view(-1, classes, count), scale)
     return -nearest.clamp_min(0).sqrt()  # rounding may leave a distance of nothing a little below zero
+
+
+def margin(scores: Tensor) -> Tensor:
+    """By how much the best class is ahead of the next, (…, C) → (…); without end where there is only one."""
+    if scores.shape[-1] == 1:
+        return scores.new_full(scores.shape[:-1], math.inf)
+    first, second = scores.topk(2, dim=-1).values.unbind(dim=-1)
+    return first - second

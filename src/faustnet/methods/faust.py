@@ -1,5 +1,6 @@
 """FAUST: every layer embeds its rows and is trained to put images near what stands for their class."""
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from faustnet.references import (
     ClassIndex,
     References,
     choose_representatives,
+    margin,
     named_representatives,
     reference_scores,
 )
@@ -38,6 +40,32 @@ class Faust(LocalMethod):
     def scores(self, x: Tensor) -> Tensor:
         layers = zip(self.network.walk(x), self.references, strict=True)
         return torch.stack([reference_scores(embedding, references, self.scale) for embedding, references in layers])
+
+    @property
+    def multiplications(self) -> list[int]:
+        """That each layer takes for one image: those of its matrices and of its references."""
+        layers = zip(self.network, self.references, strict=True)
+        return [
+            sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() > 1) + references.numel()
+            for layer, references in layers
+        ]
+
+    @torch.no_grad()
+    def predict_early(self, x: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+        """The class of each image by the first layers, as soon as their `margin` reaches the threshold, and how many layers
+        that took. Later layers see only the images that are left. (B, …) → (B,), (B,)"""
+        rows, left = x.flatten(1), torch.arange(len(x), device=x.device)
+        votes = x.new_zeros(len(x), self.classes)
+        classes, used = torch.zeros_like(left), torch.zeros_like(left)
+        for number, (layer, references) in enumerate(zip(self.network, self.references, strict=True), start=1):
+            activation, embedding = layer(rows)
+            votes = votes + reference_scores(embedding, references, self.scale)
+            sure = margin(votes / number) >= (threshold if number < len(self.network) else -math.inf)
+            classes[left[sure]], used[left[sure]] = votes[sure].argmax(dim=1), number
+            rows, left, votes = activation[~sure], left[~sure], votes[~sure]
+            if not len(left):
+                break
+        return classes, used
 
 
 class FaustRepresentative(Faust):

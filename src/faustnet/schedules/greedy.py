@@ -1,10 +1,16 @@
 """Each layer to its end, then the next one."""
 
+import math
+import os
+import tempfile
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from faustnet.devices import free_memory
+from faustnet.errors import FaustnetError
 from faustnet.methods import Method, Source
 from faustnet.optimisers import OptimiserSettings
 from faustnet.schedules.base import OneOptimiser, local
@@ -14,7 +20,7 @@ CHUNK = 1024  # images walked at once when activations are cached
 
 class Greedy(OneOptimiser):
     """A layer trains on the activations that the finished layers gave once and for all, so only one layer has gradients
-    and an optimiser's memory."""
+    and an optimiser's memory. Activations that would take more than half of the free memory lie in a file."""
 
     name = "greedy"
 
@@ -39,6 +45,11 @@ class Greedy(OneOptimiser):
     def layers(self) -> range:
         return range(self.stage, self.stage + 1)
 
+    @property
+    def _recordable(self) -> bool:
+        on_device = not isinstance(self.received, CachedActivations) or self.received.activations.device == self.device
+        return super()._recordable and on_device
+
     def _work(self) -> None:
         index, rate = self.plan.read()
         y = self.received.labels[index]
@@ -58,12 +69,30 @@ class Greedy(OneOptimiser):
             x = self.received.plain(chunk)
             activation, _ = layer(self.local.variants(x) if first else x.flatten(0, -2))
             variants = len(activation) // len(chunk)
-            shape = (variants,) if variants > 1 else ()
+            activation = activation.view(len(chunk), *([variants] if variants > 1 else []), -1)
             if passed is None:
-                passed = activation.new_empty(len(everything), *shape, activation.shape[1])
-            passed[chunk] = activation.view(len(chunk), *shape, -1)
+                passed, done = room_for((len(everything), *activation.shape[1:]), activation), 0
+            passed[done : done + len(chunk)] = activation
+            done += len(chunk)
         assert passed is not None
         return CachedActivations(passed, self.train.labels, self.train.class_names)
+
+
+def room_for(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """An empty tensor: on the device, or mapped to a temporary file where it would take too much memory."""
+    size = math.prod(shape) * like.element_size()
+    if size <= free_memory(like.device) // 2:
+        return like.new_empty(shape)
+    with tempfile.TemporaryFile() as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)  # to find out now whether the disk has room
+        except OSError as error:
+            raise FaustnetError(
+                f"The layer's activations take {size / 2**30:.1f} GiB, which neither memory nor {tempfile.gettempdir()} has "
+                f"room for ({error.strerror}): name another folder in TMPDIR, or use another schedule."
+            ) from None
+        numbers = np.dtype(str(like.dtype).removeprefix("torch."))
+        return torch.from_numpy(np.memmap(file, numbers, mode="r+", shape=shape))
 
 
 class CachedActivations:
@@ -75,6 +104,6 @@ class CachedActivations:
         self.class_names = class_names
 
     def plain(self, index: Tensor) -> Tensor:
-        return self.activations[index]
+        return self.activations[index.to(self.activations.device)].to(index.device)
 
     augmented = plain
