@@ -16,8 +16,8 @@ LEVELS = [
     {"training"},
     {"recipes"},
     {"model"},
-    {"bench", "runs", "progress"},
-    {"api"},
+    {"runs", "progress"},
+    {"api", "bench"},
     {"cli", "__init__"},
     {"__main__"},
 ]

@@ -11,15 +11,17 @@ from typing import Annotated, Any, NoReturn
 import torch
 import typer
 
+from faustnet.bench import PARTS as BENCH_PARTS
+from faustnet.bench import run as run_bench
 from faustnet.data import DATASETS, data_folder, load_data, read_image
 from faustnet.devices import OUT_OF_MEMORY, choose_device
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, unknown
 from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.progress import Lines
 from faustnet.recipes import Recipe, put, read_recipe, recipe_from, set_key, shipped_recipes
 from faustnet.runs import Run, Stopped
 from faustnet.runs import train as train_recipe
-from faustnet.tables import print_comparison, print_evaluation, print_table
+from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table
 from faustnet.version import VERSION
 
 app = typer.Typer(
@@ -62,7 +64,11 @@ def train(
     ] = None,
     schedule: Annotated[
         str | None,
-        _option("sequential: all layers on each batch; greedy: one layer after the other.", DEFAULT.training.schedule),
+        _option(
+            "sequential: all layers on each batch; wavefront: the same, all layers at once, on a GPU the default; "
+            "greedy: one layer after the other.",
+            DEFAULT.training.schedule,
+        ),
     ] = None,
     seed: Annotated[int | None, _option("Of everything that is drawn at random.", DEFAULT.seed)] = None,
     recipe: Annotated[
@@ -120,6 +126,9 @@ def evaluate(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; several are compared.")],
     dataset: Annotated[str | None, typer.Option(help="Other data than the run's own.")] = None,
     layers: Layers = None,
+    early_exit: Annotated[
+        bool, typer.Option("--early-exit", help="Also what it gives to stop at the first layer that is sure (FAUST).")
+    ] = False,
     device: Device = "auto",
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -132,7 +141,7 @@ def evaluate(
         data = load_data(dataset or model.recipe.dataset, data_dir, model.recipe.data.image_size)
         if data.class_names != model.class_names:
             raise FaustnetError(f"{folder} knows other classes than {data.name} has: {', '.join(model.class_names)}.")
-        result = model.measure(data.test.to(where), _chosen(layers))
+        result = model.measure(data.test.to(where), _chosen(layers), early_exit=early_exit)
         results.append({"run": str(folder), "method": model.recipe.method, "dataset": data.name, **result})
     if as_json:
         _print_json(results)
@@ -140,6 +149,9 @@ def evaluate(
         print_evaluation(results[0])
     else:
         print_comparison(results)
+    if early_exit and not as_json:
+        for result in results:
+            print_early_exit(result)
 
 
 @app.command()
@@ -147,12 +159,26 @@ def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     images: Annotated[list[Path], typer.Argument(help="Image files, of any size.")],
     layers: Layers = None,
+    exit_margin: Annotated[
+        float | None,
+        _option("Stop at the first layer whose margin is this (FAUST); see 'evaluate --early-exit'.", "all layers answer"),
+    ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Name the class of image files, with its score and what each layer would have said alone."""
     model = Run.open(run).model(choose_device(device))
     pixels = torch.stack([read_image(path, model.shape) for path in images])
+    if exit_margin is not None:
+        if layers is not None:
+            raise FaustnetError("Either some layers answer or the first that is sure: give --layers or --exit-margin.")
+        early = model.predict_early(pixels, exit_margin)
+        if as_json:
+            _print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, early, strict=True)])
+            return
+        lines = [(str(path), p.class_name, str(p.layers)) for path, p in zip(images, early, strict=True)]
+        print_table(("file", "class", "layers used"), lines, numbers=("layers used",))
+        return
     predictions = model.predict(pixels, _chosen(layers))
     if as_json:
         _print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, predictions, strict=True)])
@@ -189,6 +215,31 @@ def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     rows.append(("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test"))
     print_table(("data set", "about"), rows)
     typer.echo(f"Downloads are kept in {folder}.")
+
+
+@app.command()
+def bench(
+    parts: Annotated[
+        list[str] | None, typer.Argument(help=f"Which to measure: {', '.join(BENCH_PARTS)}.", show_default="all")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write what was measured there, as JSON.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long to time each case.")] = 10,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """Measure the time and memory of training and predicting, side by side with plain PyTorch backprop."""
+    for part in parts or []:
+        if part not in BENCH_PARTS:
+            raise unknown("part of the benchmark", part, BENCH_PARTS)
+    if out is not None and not out.parent.is_dir():
+        raise FaustnetError(f"There is no folder {out.parent} for {out.name}: make it, or choose another --out.")
+    where = choose_device(device)
+
+    def save(found: dict[str, Any]) -> None:
+        if out is not None:
+            out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+    run_bench(parts or list(BENCH_PARTS), where, seconds, data_dir, typer.echo, save)
 
 
 @app.callback(invoke_without_command=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 from faustnet.methods import Faust, Method, Source
 from faustnet.references import margin
 
-CHUNK = 2000  # images scored at once
+CHUNK, CHUNK_ON_GPU = 2000, 10_000  # images scored at once
 
 
 @dataclass(frozen=True)
@@ -40,28 +40,26 @@ def evaluating(method: Method) -> Iterator[None]:
 class EarlyExit:
     """What it gives and costs to stop at the first layer whose margin reaches a threshold."""
 
-    threshold: float
+    threshold: float | None  # none: all stay to the end
     accuracy: float
     saved: float  # share of the multiplications
     leaving: list[float]  # share of the images after each layer
 
 
-def early_exit(method: Faust, images: Source, thresholds: Sequence[float] | None = None) -> list[EarlyExit]:
+def early_exits(method: Faust, images: Source, thresholds: Sequence[float | None] | None = None) -> list[EarlyExit]:
     """For a range of thresholds, from what lets every image leave after the first layer to what keeps all to the end:
     by default those that a tenth, two tenths, … of these images do not reach there."""
-    with evaluating(method):
-        scores = torch.cat([method.scores(images.plain(chunk)) for chunk in _chunks(images)], dim=1)
-    so_far = scores.cumsum(dim=0)
-    layers = len(so_far)
-    margins = margin(so_far / torch.arange(1, layers + 1, device=scores.device)[:, None, None])  # (layers, n)
+    so_far = all_scores(method, images).cumsum(dim=0)
+    layers, device = len(so_far), so_far.device
+    margins = margin(so_far / torch.arange(1, layers + 1, device=device)[:, None, None])  # (layers, n)
     right = so_far.argmax(dim=2) == images.labels
     if thresholds is None:
-        between = margins[0].double().quantile(torch.arange(1, 10, device=scores.device, dtype=torch.float64) / 10)
-        thresholds = [0.0, *between.tolist(), math.inf]
+        between = margins[0].double().quantile(torch.arange(1, 10, device=device, dtype=torch.float64) / 10)
+        thresholds = [0.0, *between.tolist(), None]
     cost = torch.tensor(method.multiplications, dtype=torch.float64).cumsum(dim=0)
     found = []
     for threshold in thresholds:
-        sure = margins >= threshold
+        sure = margins >= (math.inf if threshold is None else threshold)
         sure[-1] = True
         leaves = sure.int().argmax(dim=0)  # the first that is
         accuracy_ = right.gather(0, leaves.unsqueeze(0)).double().mean().item()
@@ -91,14 +89,21 @@ def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None
     )
 
 
+def all_scores(method: Method, images: Source) -> Tensor:
+    """Of every image, (voters, n, C)."""
+    with evaluating(method):
+        return torch.cat([method.scores(images.plain(chunk)) for chunk in _chunks(images)], dim=1)
+
+
 def _chunks(images: Source) -> Sequence[Tensor]:
-    """The positions of all images, some at a time."""
-    return torch.arange(len(images.labels), device=images.labels.device).split(CHUNK)
+    """The positions of all images, as many at a time as the device likes."""
+    device = images.labels.device
+    return torch.arange(len(images.labels), device=device).split(CHUNK_ON_GPU if device.type == "cuda" else CHUNK)
 
 
 def seconds_per_image(method: Method, images: Source) -> float:
     """The time that a prediction takes when many are made at once, after a first time that is not counted."""
-    some = images.plain(torch.arange(min(CHUNK, len(images.labels)), device=images.labels.device))
+    some = images.plain(_chunks(images)[0])
     with evaluating(method):
         method.predict(some).cpu()  # .cpu() waits for the device
         begin = time.perf_counter()

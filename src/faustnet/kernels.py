@@ -203,7 +203,7 @@ def _update(
     length, decay, momentum, beta1, beta2, epsilon,
     MEMORY: tl.constexpr, DECOUPLED: tl.constexpr, COPY: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """`StackedOptimiser.moved`, with every value read and written once."""
+    """`StackedOptimiser.update`, with every value read and written once."""
     layer = tl.program_id(1).to(tl.int64)
     if tl.load(factors + layer * 4 + 3) != 0:
         size = tl.load(factors + layer * 4).to(tl.float32)

@@ -146,7 +146,7 @@ def relu_norm(linear: Linear, rows: Tensor) -> Tensor:
 
         if linear.out_features <= WIDEST:
             return relu_norm(linear.product(rows), linear.bias)
-    hidden = functional.relu(linear(rows))
+    hidden = functional.relu(linear(rows), inplace=True)
     return functional.layer_norm(hidden, hidden.shape[-1:])
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from faustnet.data import Images, ImageSource, Scaling
 from faustnet.errors import FaustnetError
-from faustnet.evaluation import evaluate, evaluating, seconds_per_image
-from faustnet.methods import Method, build
+from faustnet.evaluation import all_scores, early_exits, evaluate, evaluating, seconds_per_image
+from faustnet.methods import Faust, Method, build
 from faustnet.recipes import Recipe, as_table, recipe_from
 from faustnet.training import seeded
 
@@ -27,6 +27,12 @@ class Prediction:
     class_name: str
     score: float  # of that class, summed over the voters
     votes: list[str]  # the class that each voter would have chosen alone
+
+
+@dataclass(frozen=True)
+class EarlyPrediction:
+    class_name: str
+    layers: int  # that it took
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,22 @@ class Model:
 
     def scores(self, pixels: Tensor | np.ndarray) -> Tensor:
         """Each voter's score of each class. (n, c, h, w) → (voters, n, classes)"""
+        return all_scores(self.method, self.source(self.images(pixels)))
+
+    def predict_early(self, pixels: Tensor | np.ndarray, threshold: float) -> list[EarlyPrediction]:
+        """The class of each image by its first layers, as soon as their mean score of one class is so far ahead of the
+        next; FAUST's models can."""
         source = self.source(self.images(pixels))
         with evaluating(self.method):
-            return self.method.scores(source.scaling(source.images.pixels))
+            classes, used = self._faust.predict_early(source.scaling(source.images.pixels), threshold)
+        pairs = zip(classes.tolist(), used.tolist(), strict=True)
+        return [EarlyPrediction(self.class_names[number], layers) for number, layers in pairs]
+
+    @property
+    def _faust(self) -> Faust:
+        if not isinstance(self.method, Faust):
+            raise FaustnetError(f"{self.method.name} cannot answer before its last layer: train a FAUST variant for that.")
+        return self.method
 
     def predict(self, pixels: Tensor | np.ndarray, layers: Sequence[int] | None = None) -> list[Prediction]:
         """The class of each image, from all layers or those numbered in `layers` from 1."""
@@ -84,15 +103,17 @@ class Model:
             for number, score, voters in zip(best.indices.tolist(), best.values.tolist(), votes, strict=True)
         ]
 
-    def measure(self, images: Images, layers: Sequence[int] | None = None) -> dict[str, Any]:
+    def measure(self, images: Images, layers: Sequence[int] | None = None, *, early_exit: bool = False) -> dict[str, Any]:
         """How good it is on these images and what a prediction costs, as plain facts for JSON."""
         source = self.source(images)
+        exits = {"early_exit": [asdict(line) for line in early_exits(self._faust, source)]} if early_exit else {}
         return {
             "voters": self.method.voters,
             "layers": None if layers is None else list(layers),
             **asdict(evaluate(self.method, source, layers)),
             "class_names": self.class_names,
             "seconds_per_image": seconds_per_image(self.method, source),
+            **exits,
         }
 
     def to_bytes(self) -> bytes:

@@ -132,24 +132,27 @@ class StackedOptimiser:
                 epsilon=EPSILON,
             )
             return
-        size, root, kept, active = factors.to(parameter.dtype).view(-1, 4, *[1] * (parameter.dim() - 1)).unbind(dim=1)
-        moved = self._moved(parameter, gradient.to(parameter.dtype), memory, size, root, kept)
-        for mine, new in zip([parameter, *memory], moved, strict=True):
-            mine.copy_(torch.where(active > 0, new, mine))
+        for layer in zip(parameter, gradient.to(parameter.dtype), factors.to(parameter.dtype), *memory, strict=True):
+            self._move(*layer)
         if copy is not parameter:
             copy.copy_(parameter)
 
-    def _moved(
-        self, weight: Tensor, gradient: Tensor, memory: list[Tensor], size: Tensor, root: Tensor, kept: Tensor
-    ) -> list[Tensor]:
-        """The weight and what is remembered of it, after the step."""
+    def _move(self, weight: Tensor, gradient: Tensor, factors: Tensor, *memory: Tensor) -> None:
+        """One layer's step, in place: a layer stays in the cache while it is worked on. Where it is not active, all that
+        would be added is multiplied by nought."""
+        size, root, kept, active = factors
         if self.settings.name == "adamw":
-            weight = weight * kept
+            weight.mul_(1 - active * (1 - kept))
         elif self.settings.weight_decay:
             gradient = gradient + self.settings.weight_decay * weight
         if self.settings.name == "sgd":
-            change = memory[0] * self.settings.momentum + gradient if memory else gradient
-            return [weight - size * change, *([change] if memory else [])]
-        mean = torch.lerp(memory[0], gradient, 1 - BETAS[0])
-        square = memory[1] * BETAS[1] + gradient.square() * (1 - BETAS[1])
-        return [weight - size * mean / (square.sqrt() / root + EPSILON), mean, square]
+            change = gradient
+            if memory:
+                (change,) = memory
+                change.mul_(1 - active * (1 - self.settings.momentum)).add_(active * gradient)
+            weight.sub_(active * size * change)
+        else:
+            mean, square = memory
+            mean.lerp_(gradient, active * (1 - BETAS[0]))
+            square.lerp_(gradient.square(), active * (1 - BETAS[1]))
+            weight.sub_(square.sqrt().div_(root).add_(EPSILON).reciprocal_().mul_(mean).mul_(active * size))

@@ -1,8 +1,10 @@
 """The run folder: every file in it is whole or not there, and an unfinished run can be continued."""
 
 import json
+import math
 import os
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -20,6 +22,7 @@ from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, writ
 from faustnet.training import Diverged, Epoch, Trainer, stopped_by_signals
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
+SAVE_EVERY = 1.0  # seconds at least, so that short epochs are not spent on writing; a stopped run is saved at once
 PARTIAL = ".part"  # how a file that is being written ends
 CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
 
@@ -180,7 +183,7 @@ def train(
     elif run.finished:
         return run
     data = load_data(recipe.dataset, data_dir, recipe.data.image_size)
-    model, trainer = _set_up(recipe, data, device)
+    model, trainer = set_up(recipe, data, device)
     if resume:
         run.remove_partial()
         run.restore(trainer)
@@ -188,8 +191,13 @@ def train(
         run = Run.create(folder, recipe)
     run.note_environment(device)
 
+    saved = -math.inf
+
     def on_epoch(epoch: Epoch) -> None:
-        run.save(trainer)
+        nonlocal saved
+        if time.monotonic() - saved >= SAVE_EVERY:
+            run.save(trainer)
+            saved = time.monotonic()
         progress.epoch(epoch)
 
     progress.begin(model, data.name, trainer)
@@ -209,7 +217,7 @@ def train(
     return run
 
 
-def _set_up(recipe: Recipe, data: DataSet, device: torch.device) -> tuple[Model, Trainer]:
+def set_up(recipe: Recipe, data: DataSet, device: torch.device) -> tuple[Model, Trainer]:
     """An untrained model, and the trainer that will train it on the training images or all but a validation split."""
     images, held_out = data.train, data.test
     if recipe.training.validation:

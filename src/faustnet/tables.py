@@ -54,3 +54,19 @@ def print_comparison(results: list[dict[str, Any]]) -> None:
         )
     columns = ("accuracy", "each layer alone", "passes", "µs/image")
     print_table(("run", *columns), rows, numbers=columns)
+
+
+def print_early_exit(result: dict[str, Any]) -> None:
+    """What it gives to stop at the first layer that is sure, by threshold."""
+    print(f"Early exit of {result['run']}: an image leaves at the first layer whose margin reaches the threshold.")
+    columns = ("margin", "accuracy", "multiplications saved", "leaving after each layer, %")
+    rows = [
+        (
+            "never" if line["threshold"] is None else f"{line['threshold']:.3g}",
+            f"{line['accuracy']:.2%}",
+            f"{line['saved']:.1%}",
+            " ".join(f"{share * 100:.0f}" for share in line["leaving"]),
+        )
+        for line in result["early_exit"]
+    ]
+    print_table(columns, rows, numbers=columns)

@@ -6,7 +6,7 @@ on a GPU one CUDA graph, as ours is. All take the same random images from the sa
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -114,13 +114,15 @@ def faust_step(case: Case, device: torch.device, schedule: str, method: str = "f
     return step
 
 
-def microseconds(steps: dict[str, Step], device: torch.device, seconds: float) -> dict[str, float]:
+def microseconds(
+    steps: Mapping[str, Step], device: torch.device, seconds: float, group: int | None = None
+) -> dict[str, float]:
     """The median time of each. They alternate in small groups, so that a machine that slows down slows all of them."""
     wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    group = STEPS if device.type == "cuda" else 4
+    group = group or (STEPS if device.type == "cuda" else 4)
     times: dict[str, list[float]] = {name: [] for name in steps}
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    while time.perf_counter() < end or len(times[next(iter(steps))]) < 5:
         for name, step in steps.items():
             wait()
             begin = time.perf_counter()

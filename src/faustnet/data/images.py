@@ -82,7 +82,7 @@ class Scaling:
         return Scaling(self.mean.to(device), self.deviation.to(device))
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        return (pixels.to(self.mean.dtype) - self.mean) / self.deviation
+        return (pixels - self.mean).div_(self.deviation)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any
 from faustnet.devices import check_memory
 from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
-from faustnet.methods.base import LocalMethod, Method, Source
+from faustnet.methods.base import TOGETHER, LocalMethod, Method, Source
 from faustnet.methods.faust import Faust, FaustRepresentative, FaustTriplet, FaustTuplet
 from faustnet.methods.forward_forward import ForwardForward
 from faustnet.network import NetworkSettings
 
-__all__ = ["METHODS", "Faust", "LocalMethod", "Method", "Source", "build", "method_named"]
+__all__ = ["METHODS", "TOGETHER", "Faust", "LocalMethod", "Method", "Source", "build", "method_named"]
 
 METHODS: dict[str, type[Method]] = {
     method.name: method

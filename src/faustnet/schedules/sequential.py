@@ -7,8 +7,8 @@ from faustnet.schedules.base import OneOptimiser
 
 
 class Sequential(OneOptimiser):
-    """Each layer passes on what it computed before its update, so it makes no difference that all updates are done
-    together at the end."""
+    """Each layer passes on what it computed before its update. The layers whose losses come together take their steps
+    together, so that there are never more gradients than theirs."""
 
     name = "sequential"
 
@@ -24,6 +24,6 @@ class Sequential(OneOptimiser):
         found = []
         for losses in self.method.losses(self.train.augmented(index), self.train.labels[index]):
             losses.sum().backward()
+            self._take_step(rate)
             found.append(losses.detach())
-        self._take_step(rate)
         self.totals += torch.cat(found)

@@ -1,0 +1,205 @@
+"""The memory that training takes, by depth: every system in a process of its own.
+
+    python -m faustnet.bench.memory SYSTEM LAYERS DEVICE
+
+prints one line of JSON. Weights, gradients and the optimiser's memory are the sizes of those tensors; activations are the
+most that autograd kept at one time; cached is what the greedy schedule keeps of the training set. The peak is measured
+from outside, and is less than the sum where the parts are not largest at one time: on a GPU it is what PyTorch had
+allocated, on a CPU the process's largest resident size, less what there was before the network was made. Steps are
+taken one by one, not recorded.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint_sequential
+
+from faustnet.bench.steps import Case, plain_network
+from faustnet.data import ImageSource
+from faustnet.devices import choose_device
+from faustnet.errors import FaustnetError
+from faustnet.methods import TOGETHER, build
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings, remembered
+from faustnet.schedules import SCHEDULES, Greedy, Wavefront
+
+DEPTHS = (4, 16, 64)
+STEPS = 3
+PIECES = 4  # of a batch whose gradients are accumulated
+PARTS = ("weights", "gradients", "optimiser", "activations", "cached")
+
+
+class Kept:
+    """Counts what autograd keeps for the backward pass, parameters aside."""
+
+    def __init__(self) -> None:
+        self.holders: dict[int, int] = {}  # of a piece of memory
+        self.now = self.most = 0
+
+    def keep(self, tensor: Tensor) -> "Tensor | _Holder":
+        of_parameter = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
+        return tensor if of_parameter else _Holder(self, tensor)
+
+
+class _Holder:
+    def __init__(self, kept: Kept, tensor: Tensor):
+        self.tensor = tensor
+        storage = tensor.untyped_storage()
+        where, size = storage.data_ptr(), storage.nbytes()
+        kept.holders[where] = kept.holders.get(where, 0) + 1
+        if kept.holders[where] == 1:
+            kept.now += size
+            kept.most = max(kept.most, kept.now)
+        weakref.finalize(self, _let_go, kept, where, size)
+
+
+def _let_go(kept: Kept, where: int, size: int) -> None:
+    kept.holders[where] -= 1
+    if not kept.holders[where]:
+        kept.now -= size
+
+
+def _tensor(kept: "Tensor | _Holder") -> Tensor:
+    return kept.tensor if isinstance(kept, _Holder) else kept
+
+
+def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
+    """Backprop as it is, with activations computed twice, or with a batch in pieces."""
+    device = source.labels.device
+    network = plain_network(case).to(device)
+    optimiser = OptimiserSettings().make(network.parameters())
+    index = torch.arange(case.batch, device=device)
+    forward: Callable[[Tensor], Tensor] = network
+    if system == "backprop, checkpointed":
+        segments = max(2, round(case.layers**0.5))
+        forward = lambda x: checkpoint_sequential(network, segments, x.requires_grad_(), use_reentrant=True)  # noqa: E731
+    pieces = PIECES if system == "backprop, accumulated" else 1
+    gradients = 0
+    for _ in range(STEPS):
+        for piece in index.chunk(pieces):
+            loss = functional.cross_entropy(forward(source.plain(piece).flatten(1)), source.labels[piece])
+            (loss / pieces).backward()
+        del loss
+        gradients = size(p.grad for p in network.parameters() if p.grad is not None)
+        optimiser.step()
+        optimiser.zero_grad()
+    return {"weights": size(network.parameters()), "gradients": gradients, "optimiser": size(remembered(optimiser))}
+
+
+def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
+    """FAUST-representative by one of its schedules; the greedy one in its last stage."""
+    device = source.labels.device
+    settings = NetworkSettings(case.widths, case.embedding)
+    method = build("faust-representative", case.inputs, case.classes, settings, {}).to(device)
+    method.start(source)
+    schedule = SCHEDULES[system](method, source, OptimiserSettings())
+    schedule.enter(schedule.stages - 1)
+    batches, rates = case.plan(device)
+    schedule.begin(batches, rates, 0)
+    for _ in range(STEPS):
+        schedule._work()
+    layers = [size(layer.parameters()) for layer in method.network]
+    found = {
+        "weights": sum(layers),
+        "gradients": max(sum(layers[i : i + TOGETHER]) for i in range(0, len(layers), TOGETHER)),
+    }
+    if isinstance(schedule, Wavefront):
+        found["gradients"] = max(size(group.together.parameters()) for group in schedule.groups)
+        found["optimiser"] = size(t for g in schedule.groups for kept in g.optimiser.memory.values() for t in kept)
+    else:
+        found["optimiser"] = size(remembered(schedule.optimiser))  # type: ignore[attr-defined]
+    if isinstance(schedule, Greedy):
+        found["gradients"] = layers[schedule.stage]
+        found["cached"] = schedule.received.activations.nbytes  # type: ignore[attr-defined]
+    return found
+
+
+SYSTEMS: dict[str, Callable[[str, Case, ImageSource], dict[str, int]]] = {
+    "backprop": train_plain,
+    "backprop, checkpointed": train_plain,
+    "backprop, accumulated": train_plain,
+    "sequential": train_faust,
+    "wavefront": train_faust,
+    "greedy": train_faust,
+}
+
+
+def size(tensors: Iterable[Tensor]) -> int:
+    """In bytes."""
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def measure_one(system: str, layers: int, device: torch.device) -> dict[str, Any]:
+    """In this process: MiB of each part, and of all at the peak."""
+    case = Case(layers=layers)
+    source, kept = case.source(device), Kept()
+    _warm_up(device)
+    before = _begin_peak(device)
+    with torch.autograd.graph.saved_tensors_hooks(kept.keep, _tensor):
+        found = dict.fromkeys(PARTS, 0) | SYSTEMS[system](system, case, source)
+    found |= {"activations": kept.most, "peak": _peak(device) - before}
+    return {"system": system, "layers": layers, **{part: round(size / 2**20, 1) for part, size in found.items()}}
+
+
+def _warm_up(device: torch.device) -> None:
+    """Load what every system needs, so that it is not counted."""
+    layer = nn.Linear(64, 64, device=device)
+    optimiser = OptimiserSettings().make(layer.parameters())
+    layer(torch.zeros(8, 64, device=device)).sum().backward()
+    optimiser.step()
+
+
+def _begin_peak(device: torch.device) -> int:
+    """What is in use now, from where the peak is counted."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return _resident("VmRSS")
+
+
+def _peak(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _resident("VmHWM")
+
+
+def _resident(word: str) -> int:
+    """Bytes, as Linux counts them."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        raise FaustnetError("The memory of a process is measured on Linux only: leave it out.") from None
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{word}:"))
+
+
+def measure(device: torch.device, on_line: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
+    """Every system at every depth, each in a process of its own."""
+    # Memory that was freed goes back to the system at once, so that the resident size is what is in use.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
+
+    def run(pair: tuple[str, int]) -> dict[str, Any]:
+        words = [sys.executable, "-m", "faustnet.bench.memory", pair[0], str(pair[1]), device.type]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            raise FaustnetError(f"The memory of {pair[0]} with {pair[1]} layers was not measured: {done.stderr[-300:]}")
+        line: dict[str, Any] = json.loads(done.stdout)
+        on_line(line)
+        return line
+
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
+        return list(pool.map(run, [(system, layers) for system in SYSTEMS for layers in DEPTHS]))
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_one(sys.argv[1], int(sys.argv[2]), choose_device(sys.argv[3]))))

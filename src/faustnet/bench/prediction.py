@@ -1,0 +1,112 @@
+"""What trained networks cost: predicting many images, stopping early, and a whole training."""
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from faustnet.bench.steps import Case, microseconds
+from faustnet.data import load_data
+from faustnet.evaluation import CHUNK, CHUNK_ON_GPU, early_exits, evaluating
+from faustnet.methods import Faust, build
+from faustnet.model import Model
+from faustnet.network import NetworkSettings
+from faustnet.precision import multiplying
+from faustnet.recipes import recipe_from
+from faustnet.runs import set_up, train
+from faustnet.training import Epoch, Trainer
+
+IMAGES = 10_000
+NAMES = {"backprop": "backprop_ms", "faust-representative": "faust_ms", "forward-forward": "forward_forward_ms"}
+
+
+class Silent:
+    """Nobody watches."""
+
+    def __init__(self) -> None:
+        self.began = 0.0
+
+    def begin(self, model: Model, dataset: str, trainer: Trainer) -> None:
+        self.began, self.schedule = time.perf_counter(), trainer.schedule.name
+
+    def batch(self) -> None: ...
+    def epoch(self, epoch: Epoch) -> None: ...
+    def end(self) -> None:
+        self.seconds = time.perf_counter() - self.began
+
+
+def measure(widths: tuple[int, ...], embedding: int, device: torch.device, seconds: float) -> dict[str, Any]:
+    """The time in which each method predicts 10,000 images of CIFAR-10's shape, scaled already. What the weights are
+    makes no difference to it."""
+    torch.manual_seed(0)
+    case = Case()
+    rows = torch.randn(IMAGES, case.inputs, device=device)
+    chunks = rows.split(CHUNK_ON_GPU if device.type == "cuda" else CHUNK)
+    methods = {n: build(n, case.inputs, case.classes, NetworkSettings(widths, embedding), {}).to(device) for n in NAMES}
+
+    def predict(name: str) -> None:
+        with evaluating(methods[name]):
+            for chunk in chunks:
+                methods[name].predict(chunk)
+
+    with multiplying("tf32"):
+        times = microseconds({name: partial(predict, name) for name in NAMES}, device, seconds, group=1)
+    line = {NAMES[name]: time / 1000 for name, time in times.items()}
+    return {"images": IMAGES, "widths": list(widths), "embedding": embedding, **line}
+
+
+def early_exit(device: torch.device, data_dir: Path | None) -> dict[str, Any]:
+    """Train FAUST-representative on Fashion-MNIST less 5,000 images. The threshold is the smallest that costs nothing
+    on those; what it gives is measured on the test images."""
+    recipe = recipe_from(
+        {"dataset": "fashion-mnist", "network": {"widths": [800] * 4}, "training": {"epochs": 10, "validation": 5000}}
+    )
+    data = load_data(recipe.dataset, data_dir)
+    model, trainer = set_up(recipe, data, device)
+    trainer.run(lambda: None, lambda epoch: None)
+    assert isinstance(model.method, Faust)
+    held_out = early_exits(model.method, trainer.held_out)
+    enough = [line for line in held_out if line.accuracy >= held_out[-1].accuracy]
+    chosen = max(enough, key=lambda line: line.saved)
+    test = early_exits(model.method, model.source(data.test.to(device)), [line.threshold for line in held_out])
+    by_threshold = {line.threshold: line for line in test}
+    return {
+        "dataset": recipe.dataset,
+        "widths": list(recipe.network.widths),
+        "embedding": recipe.network.embedding,
+        "epochs": recipe.training.epochs,
+        "threshold": chosen.threshold or 0.0,
+        "saved": by_threshold[chosen.threshold].saved,
+        "accuracy": by_threshold[chosen.threshold].accuracy,
+        "accuracy_of_all_layers": test[-1].accuracy,
+        "thresholds": [
+            {"threshold": t.threshold, "validation_accuracy": v.accuracy, "test_accuracy": t.accuracy, "saved": t.saved}
+            for v, t in zip(held_out, test, strict=True)
+        ],
+    }
+
+
+def training(method: str, epochs: int, device: torch.device, data_dir: Path | None) -> dict[str, Any]:
+    """A run as the command line makes it, in a folder that is thrown away."""
+    recipe = recipe_from({"dataset": "cifar10", "method": method, "training": {"epochs": epochs}})
+    watch = Silent()
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        run = train(recipe, Path(folder) / "run", device=device, progress=watch, data_dir=data_dir)
+        whole, accuracy = time.perf_counter() - begin, run.metrics["test_accuracy"]
+    return {
+        "dataset": recipe.dataset,
+        "method": method,
+        "widths": list(recipe.network.widths),
+        "embedding": recipe.network.embedding,
+        "batch": recipe.training.batch_size,
+        "precision": recipe.training.precision,
+        "schedule": watch.schedule,
+        "epochs": epochs,
+        "seconds": watch.seconds,
+        "whole_seconds": whole,
+        "accuracy": accuracy,
+    }

@@ -1,0 +1,134 @@
+"""The parts of the benchmark, each a list or a table of plain facts for JSON."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from faustnet.bench import memory, prediction, steps
+from faustnet.bench.steps import Case
+from faustnet.environment import environment
+
+Say = Callable[[str], None]
+DEPTHS = {"cpu": (2, 4, 8, 16), "cuda": (2, 4, 8, 16, 32)}
+
+
+def base(device: torch.device) -> Case:
+    """On a CPU the embedding is small, because there the time is arithmetic; on a GPU products are in bfloat16."""
+    return Case(precision="bfloat16") if device.type == "cuda" else Case(embedding=64, precision="float32")
+
+
+def measure_steps(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
+    """By depth; on a GPU in each precision, and backprop in the one that is fastest for it."""
+    lines = []
+    for layers in DEPTHS[device.type]:
+        case = replace(base(device), layers=layers)
+        lines.append(_step(case, device, seconds, say))
+    found: dict[str, Any] = {"steps": lines}
+    if device.type == "cuda":
+        others = [replace(Case(), layers=layers, precision=p) for p in ("tf32", "float32") for layers in (4, 8, 16)]
+        found["steps_in_other_precisions"] = [_step(case, device, seconds, say) for case in others]
+        for line in lines:
+            same = [o for o in found["steps_in_other_precisions"] if o["layers"] == line["layers"]]
+            line["backprop_us"] = min(o["backprop_us"] for o in [line, *same])
+    return found
+
+
+def _step(case: Case, device: torch.device, seconds: float, say: Say) -> dict[str, Any]:
+    line = {"device": device.type, **_facts(case), **steps.measure(case, device, seconds)}
+    ratios = "   ".join(f"{name} {line[f'{name}_us'] / line['backprop_us']:.2f}" for name in ("sequential", "wavefront"))
+    say(
+        f"{case.layers:3} × {case.width}, embedding {case.embedding}, batch {case.batch}, {case.classes} classes, "
+        f"{case.representatives} representatives, {case.precision}: backprop {line['backprop_us']:.0f} µs   {ratios}"
+    )
+    return line
+
+
+def _facts(case: Case) -> dict[str, Any]:
+    names = ("layers", "width", "embedding", "batch", "classes", "representatives", "precision")
+    return {name: getattr(case, name) for name in names}
+
+
+def measure_scaling(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
+    """One thing varied at a time; depth is in `steps`."""
+    varied: dict[str, tuple[Any, ...]] = {
+        "width": (200, 400, 1600),
+        "batch": (64, 1024),
+        "embedding": (16, 256) if device.type == "cpu" else (64, 800),
+        "classes": (100,),
+        "representatives": (10,),
+    }
+    cases = [replace(base(device), **{name: value}) for name, values in varied.items() for value in values]
+    return {"scaling": [_step(case, device, seconds, say) for case in [base(device), *cases]]}
+
+
+def measure_memory(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
+    def on_line(line: dict[str, Any]) -> None:
+        say(f"{line['layers']:3} layers, {line['system']:24} peak {line['peak']:8.1f} MiB above what there was before")
+
+    return {"memory": memory.measure(device, on_line)}
+
+
+def measure_prediction(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
+    found = []
+    for widths in ((500,) * 3, (800,) * 4):
+        for embedding in (64, 256):
+            line = prediction.measure(widths, embedding, device, seconds)
+            found.append(line)
+            say(
+                f"predicting 10,000 images, {len(widths)} × {widths[0]}, embedding {embedding}: backprop "
+                f"{line['backprop_ms']:.1f} ms   FAUST {line['faust_ms'] / line['backprop_ms']:.2f}   "
+                f"Forward-Forward {line['forward_forward_ms'] / line['faust_ms']:.1f} times FAUST"
+            )
+    return {"prediction": found}
+
+
+def measure_early_exit(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
+    """On Fashion-MNIST, the threshold chosen on 5,000 training images."""
+    found = prediction.early_exit(device, data_dir)
+    say(
+        f"early exit on Fashion-MNIST at a margin of {found['threshold']:.2f}: {found['saved']:.0%} of the multiplications "
+        f"saved, accuracy {found['accuracy']:.2%} instead of {found['accuracy_of_all_layers']:.2%}"
+    )
+    return {"early_exit": found}
+
+
+def measure_training(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
+    """60 epochs of CIFAR-10 on a GPU, 2 on a CPU, with an evaluation after each."""
+    found = []
+    for method in ("faust-representative", "backprop"):
+        line = prediction.training(method, 60 if device.type == "cuda" else 2, device, data_dir)
+        found.append(line)
+        say(
+            f"{method}, {line['epochs']} epochs of CIFAR-10, 3 × 500, {line['schedule']}: {line['seconds']:.2f} s with "
+            f"evaluations and check points, {line['whole_seconds']:.2f} s with set-up; test accuracy {line['accuracy']:.2%}"
+        )
+    return {"training": found}
+
+
+PARTS: dict[str, Callable[[torch.device, float, Path | None, Say], dict[str, Any]]] = {
+    "steps": measure_steps,
+    "scaling": measure_scaling,
+    "prediction": measure_prediction,
+    "memory": measure_memory,
+    "early-exit": measure_early_exit,
+    "training": measure_training,
+}
+
+
+def run(
+    parts: list[str],
+    device: torch.device,
+    seconds: float,
+    data_dir: Path | None,
+    say: Say,
+    save: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    """Measure the parts that were named, one after the other, and have each saved as soon as it is there."""
+    found: dict[str, Any] = {"environment": environment(device, seed=0)}
+    for part in parts:
+        found |= PARTS[part](device, seconds, data_dir, say)
+        save(found)
+    return found
