@@ -68,17 +68,22 @@ def plain_network(case: Case) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(case.width, case.classes))
 
 
-def backprop_step(case: Case, device: torch.device) -> Step:
+def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -> Step:
     source, network, plan = case.source(device), plain_network(case).to(device), Plan(device)
     plan.lay_out(case.plan(device), 0)
     optimiser = OptimiserSettings().make(network.parameters())
     of_type = torch.autocast(device.type, torch.bfloat16, enabled=case.precision == "bfloat16")
 
+    def loss_of(index: Tensor) -> Tensor:
+        return functional.cross_entropy(network(source.plain(index).flatten(1)), source.labels[index])
+
+    forward = torch.compile(loss_of) if compiled else loss_of
+
     def work() -> None:
         index, rate = plan.read()
         plan.position.remainder_(STEPS)
         with of_type:
-            loss = functional.cross_entropy(network(source.plain(index).flatten(1)), source.labels[index])
+            loss = forward(index)
         loss.backward()
         optimiser.param_groups[0]["lr"].copy_(rate)
         optimiser.step()
@@ -133,8 +138,8 @@ def microseconds(
     return {name: statistics.median(found[len(found) // 5 :]) for name, found in times.items()}  # the first fifth warms up
 
 
-def measure(case: Case, device: torch.device, seconds: float) -> dict[str, Any]:
-    """One line of the result file's `steps`."""
+def measure(case: Case, device: torch.device, seconds: float, *, compiled: bool = False) -> dict[str, Any]:
+    """One line of the result file's `steps`; also with backprop through torch.compile, if that is asked for."""
     torch.manual_seed(0)
     steps = {
         "backprop_us": backprop_step(case, device),
@@ -142,4 +147,6 @@ def measure(case: Case, device: torch.device, seconds: float) -> dict[str, Any]:
         "wavefront_us": faust_step(case, device, "wavefront"),
     }
     with multiplying(case.precision):
+        if compiled:
+            steps["backprop_compiled_us"] = backprop_step(case, device, compiled=True)
         return microseconds(steps, device, seconds)

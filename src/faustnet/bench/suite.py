@@ -9,6 +9,7 @@ import torch
 
 from faustnet.bench import memory, prediction, steps
 from faustnet.bench.steps import Case
+from faustnet.devices import has_triton
 from faustnet.environment import environment
 
 Say = Callable[[str], None]
@@ -21,11 +22,12 @@ def base(device: torch.device) -> Case:
 
 
 def measure_steps(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
-    """By depth; on a GPU in each precision, and backprop in the one that is fastest for it."""
-    lines = []
-    for layers in DEPTHS[device.type]:
-        case = replace(base(device), layers=layers)
-        lines.append(_step(case, device, seconds, say))
+    """By depth; on a GPU in each precision, with backprop in the one that is fastest for it, and compiled too."""
+    depths, compiled = DEPTHS[device.type], has_triton(device)
+    lines = [
+        _step(replace(base(device), layers=layers), device, seconds, say, compiled=compiled and 4 <= layers <= 16)
+        for layers in depths
+    ]
     found: dict[str, Any] = {"steps": lines}
     if device.type == "cuda":
         others = [replace(Case(), layers=layers, precision=p) for p in ("tf32", "float32") for layers in (4, 8, 16)]
@@ -36,8 +38,8 @@ def measure_steps(device: torch.device, seconds: float, data_dir: Path | None, s
     return found
 
 
-def _step(case: Case, device: torch.device, seconds: float, say: Say) -> dict[str, Any]:
-    line = {"device": device.type, **_facts(case), **steps.measure(case, device, seconds)}
+def _step(case: Case, device: torch.device, seconds: float, say: Say, *, compiled: bool = False) -> dict[str, Any]:
+    line = {"device": device.type, **_facts(case), **steps.measure(case, device, seconds, compiled=compiled)}
     ratios = "   ".join(f"{name} {line[f'{name}_us'] / line['backprop_us']:.2f}" for name in ("sequential", "wavefront"))
     say(
         f"{case.layers:3} × {case.width}, embedding {case.embedding}, batch {case.batch}, {case.classes} classes, "
