@@ -64,17 +64,16 @@ def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
             assert before is after is None or after < before
 
 
-@pytest.mark.parametrize(("name", "schedule"), PAIRS)
+@pytest.mark.parametrize(("name", "schedule"), [pair for pair in PAIRS if pair[0] in ("backprop", "faust-representative")])
 def test_a_recorded_step_learns_what_the_cpu_learns(
     name: str, schedule: str, source: ImageSource, held_out: ImageSource
 ) -> None:
-    """Methods that draw images for every batch draw others on a GPU, so there the losses are only near."""
+    """The other methods draw images for every batch, and draw others on a GPU."""
     cpu = run_to_end(trainer(name, source, held_out, schedule=schedule))
     gpu = run_to_end(trainer(name, on_gpu(source), on_gpu(held_out), schedule=schedule))
-    draws = name in ("forward-forward", "faust-triplet", "faust-tuplet")
     for one, other in zip(cpu.history, gpu.history, strict=True):
         for mine, theirs in zip(one.losses, other.losses, strict=True):
-            assert mine is theirs is None or theirs == pytest.approx(mine, rel=0.2 if draws else 0.01)
+            assert mine is theirs is None or theirs == pytest.approx(mine, rel=0.01)
 
 
 def test_a_run_on_the_gpu_can_be_put_down_and_taken_up(source: ImageSource, held_out: ImageSource) -> None:

@@ -200,7 +200,7 @@ def reference_tuplet(
 @triton.jit
 def _update(
     weight, gradient, first, second, factors, copy,
-    length, decay, momentum, beta1, beta2, epsilon,
+    length, decay, momentum, new1, beta2, new2, epsilon,
     MEMORY: tl.constexpr, DECOUPLED: tl.constexpr, COPY: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """`StackedOptimiser.update`, with every value read and written once."""
@@ -225,8 +225,8 @@ def _update(
             tl.store(first + at, m, mask=inside)
         if MEMORY == 2:
             m = tl.load(first + at, mask=inside)
-            m = m + (g - m) * (1 - beta1)
-            v = tl.load(second + at, mask=inside) * beta2 + g * g * (1 - beta2)
+            m = m + (g - m) * new1
+            v = tl.load(second + at, mask=inside) * beta2 + g * g * new2
             w = w - size * m / (tl.sqrt(v) / root + epsilon)
             tl.store(first + at, m, mask=inside)
             tl.store(second + at, v, mask=inside)
@@ -254,6 +254,6 @@ def update(
     first, second = (*memory, weight, weight)[:2]
     _update[(triton.cdiv(length, BLOCK), layers)](
         weight, gradient.contiguous(), first, second, factors, copy,
-        length, decay, momentum, *betas, epsilon,
+        length, decay, momentum, 1 - betas[0], betas[1], 1 - betas[1], epsilon,
         MEMORY=len(memory), DECOUPLED=decoupled, COPY=copy is not weight, SIZE=BLOCK,
     )  # fmt: skip

@@ -88,14 +88,14 @@ def remembered(optimiser: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def _remember_nothing(optimiser: torch.optim.Optimizer, rate: Tensor) -> None:
-    """A step of no length, to have the memory made, which is then emptied."""
+    """A step of no length for one parameter after the other, to have the memory made, which is then emptied."""
     usual = rate.clone()
     rate.zero_()
     for group in optimiser.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)
-    optimiser.step()
-    optimiser.zero_grad()
+            optimiser.step()
+            parameter.grad = None
     for value in remembered(optimiser):
         value.zero_()
     rate.copy_(usual)

@@ -23,11 +23,7 @@ def base(device: torch.device) -> Case:
 
 def measure_steps(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
     """By depth; on a GPU in each precision, with backprop in the one that is fastest for it, and compiled too."""
-    depths, compiled = DEPTHS[device.type], has_triton(device)
-    lines = [
-        _step(replace(base(device), layers=layers), device, seconds, say, compiled=compiled and 4 <= layers <= 16)
-        for layers in depths
-    ]
+    lines = [_step(replace(base(device), layers=layers), device, seconds, say) for layers in DEPTHS[device.type]]
     found: dict[str, Any] = {"steps": lines}
     if device.type == "cuda":
         others = [replace(Case(), layers=layers, precision=p) for p in ("tf32", "float32") for layers in (4, 8, 16)]
@@ -35,11 +31,17 @@ def measure_steps(device: torch.device, seconds: float, data_dir: Path | None, s
         for line in lines:
             same = [o for o in found["steps_in_other_precisions"] if o["layers"] == line["layers"]]
             line["backprop_us"] = min(o["backprop_us"] for o in [line, *same])
+    if has_triton(device):
+        for line in lines:
+            if 4 <= line["layers"] <= 16:
+                case = replace(base(device), layers=line["layers"])
+                line["backprop_compiled_us"] = steps.measure_compiled(case, device, seconds)
+                say(f"{case.layers:3} × {case.width}: backprop through torch.compile {line['backprop_compiled_us']:.0f} µs")
     return found
 
 
-def _step(case: Case, device: torch.device, seconds: float, say: Say, *, compiled: bool = False) -> dict[str, Any]:
-    line = {"device": device.type, **_facts(case), **steps.measure(case, device, seconds, compiled=compiled)}
+def _step(case: Case, device: torch.device, seconds: float, say: Say) -> dict[str, Any]:
+    line = {"device": device.type, **_facts(case), **steps.measure(case, device, seconds)}
     ratios = "   ".join(f"{name} {line[f'{name}_us'] / line['backprop_us']:.2f}" for name in ("sequential", "wavefront"))
     say(
         f"{case.layers:3} × {case.width}, embedding {case.embedding}, batch {case.batch}, {case.classes} classes, "
