@@ -105,7 +105,7 @@ def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
     method.start(source)
     schedule = SCHEDULES[system](method, source, OptimiserSettings())
     schedule.enter(schedule.stages - 1)
-    batches, rates = case.plan(device)
+    batches, rates = case.plan()
     schedule.begin(batches, rates, 0)
     for _ in range(STEPS):
         schedule._work()

@@ -25,6 +25,7 @@ from faustnet.schedules import SCHEDULES
 from faustnet.schedules.recording import Plan, Recording
 
 Step = Callable[[], object]
+IMAGES = 4096
 STEPS = 195  # batches in the plan that every system goes through again and again; an epoch of CIFAR-10 has as many
 
 
@@ -52,14 +53,13 @@ class Case:
 
     def source(self, device: torch.device) -> ImageSource:
         """Random images: how long a step takes does not depend on what they show."""
-        count = max(4096, self.classes * max(self.representatives, 10))
-        labels = torch.arange(count) % self.classes
-        images = Images(torch.randint(256, (count, *self.shape), dtype=torch.uint8), labels).to(device)
+        labels = torch.arange(IMAGES) % self.classes
+        images = Images(torch.randint(256, (IMAGES, *self.shape), dtype=torch.uint8), labels).to(device)
         return ImageSource(images, Scaling.of(images), [str(number) for number in range(self.classes)])
 
-    def plan(self, device: torch.device) -> tuple[Tensor, Tensor]:
+    def plan(self) -> tuple[Tensor, Tensor]:
         """Positions of images (STEPS, batch), and learning rates."""
-        return torch.randint(4096, (STEPS, self.batch)), torch.full((STEPS,), 1e-3, dtype=torch.float64)
+        return torch.randint(IMAGES, (STEPS, self.batch)), torch.full((STEPS,), 1e-3, dtype=torch.float64)
 
 
 def plain_network(case: Case) -> nn.Sequential:
@@ -71,7 +71,7 @@ def plain_network(case: Case) -> nn.Sequential:
 
 def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -> Step:
     source, network, plan = case.source(device), plain_network(case).to(device), Plan(device)
-    plan.lay_out(case.plan(device), 0)
+    plan.lay_out(case.plan(), 0)
     optimiser = OptimiserSettings().make(network.parameters())
     of_type = torch.autocast(device.type, torch.bfloat16, enabled=case.precision == "bfloat16")
 
@@ -104,7 +104,7 @@ def faust_step(case: Case, device: torch.device, schedule: str, method: str = "f
     model.start(source)
     order = SCHEDULES[schedule](model, source, OptimiserSettings())
     order.enter(0)
-    batches, rates = case.plan(device)
+    batches, rates = case.plan()
     position = STEPS
 
     def step() -> None:
