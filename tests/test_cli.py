@@ -111,6 +111,36 @@ def test_predict_names_the_class_its_score_and_each_layers_vote(
     assert "layer 2" in table
 
 
+def test_a_prediction_may_stop_at_the_first_layer_that_is_sure(
+    faustnet: Command, run: Path, digits: DataSet, tmp_path: Path
+) -> None:
+    lines = json.loads(faustnet("evaluate", run, "--early-exit", "--json", "--device", "cpu").out)[0]["early_exit"]
+    assert lines[-1]["threshold"] is None
+    shown = faustnet("evaluate", run, "--early-exit", "--device", "cpu").out
+    assert f"{lines[3]['accuracy']:.2%}" in shown
+    assert "never" in shown
+    paths = []
+    for number in range(3):
+        paths.append(tmp_path / f"{number}.png")
+        Image.fromarray(digits.test.pixels[number, 0].numpy()).save(paths[-1])
+    words = ("predict", run, *paths, "--device", "cpu")
+    quick = json.loads(faustnet(*words, "--exit-margin", "0", "--json").out)
+    assert [entry["layers"] for entry in quick] == [1, 1, 1]
+    thorough = json.loads(faustnet(*words, "--exit-margin", "1e9", "--json").out)
+    whole = json.loads(faustnet(*words, "--json").out)
+    assert [entry["layers"] for entry in thorough] == [2, 2, 2]
+    assert [entry["class_name"] for entry in thorough] == [entry["class_name"] for entry in whole]
+    assert "layers used" in faustnet(*words, "--exit-margin", "0").out
+    assert "--layers or --exit-margin" in faustnet(*words, "--exit-margin", "0", "--layers", "1").sentence
+
+
+def test_backprop_cannot_stop_early(faustnet: Command, tmp_path: Path) -> None:
+    assert faustnet("train", "--method", "backprop", *QUICK, "--out", tmp_path / "run").code == 0
+    answer = faustnet("evaluate", tmp_path / "run", "--early-exit", "--device", "cpu")
+    assert answer.code == 2
+    assert "backprop cannot answer before its last layer" in answer.sentence
+
+
 def test_own_images_and_arrays_are_trained_on(
     faustnet: Command, digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,8 @@ import torch
 
 from conftest import run_to_end, small_trainer
 from faustnet.data import ImageSource
-from faustnet.evaluation import evaluate, evaluating
-from faustnet.methods import Method
+from faustnet.evaluation import early_exits, evaluate, evaluating
+from faustnet.methods import Faust, Method
 from faustnet.network import NetworkSettings
 
 
@@ -42,3 +42,37 @@ def test_evaluation_is_without_dropout_and_leaves_training_mode_as_it_was(traine
     trained.train()
     assert evaluate(trained, held_out) == evaluate(trained, held_out)
     assert trained.training
+
+
+def test_leaving_early_is_what_the_scores_say_image_by_image(trained: Faust, held_out: ImageSource) -> None:
+    images = held_out.plain(torch.arange(len(held_out.labels)))
+    with evaluating(trained):
+        scores = trained.scores(images)
+    for line in early_exits(trained, held_out):
+        threshold = float("inf") if line.threshold is None else line.threshold
+        with evaluating(trained):
+            classes, used = trained.predict_early(images, threshold)
+        multiplications, right = 0, 0
+        for number, true in enumerate(held_out.labels.tolist()):
+            for layers in (1, 2, 3):
+                mean = sum(scores[i, number] for i in range(layers)) / layers
+                first, second, *_ = sorted(mean.tolist(), reverse=True)
+                if first - second >= threshold or layers == 3:
+                    break
+            assert (int(classes[number]), int(used[number])) == (int(mean.argmax()), layers)
+            right += int(classes[number]) == true
+            multiplications += sum(trained.multiplications[:layers])
+        count = len(held_out.labels)
+        assert line.accuracy == pytest.approx(right / count)
+        assert line.saved == pytest.approx(1 - multiplications / count / sum(trained.multiplications))
+        assert sum(line.leaving) == pytest.approx(1)
+
+
+def test_the_range_of_margins_goes_from_all_at_once_to_never(trained: Faust, held_out: ImageSource) -> None:
+    found = early_exits(trained, held_out)
+    assert found[0].leaving == pytest.approx([1, 0, 0])
+    assert found[-1].leaving == pytest.approx([0, 0, 1])
+    assert found[-1].accuracy == evaluate(trained, held_out).accuracy
+    assert [line.saved for line in found] == sorted((line.saved for line in found), reverse=True)
+    assert found[-1].saved == pytest.approx(0)
+    assert trained.multiplications == [64 * 48 + 48 * 16 + 160, 48 * 32 + 32 * 16 + 160, 32 * 24 + 24 * 16 + 160]

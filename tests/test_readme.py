@@ -16,7 +16,7 @@ def test_the_table_is_the_one_that_the_results_give() -> None:
     assert shown == core["table"](runs)
 
 
-def test_the_cost_of_a_step_is_the_one_that_was_measured() -> None:
-    steps = json.loads((ROOT / "results" / "step-time-cpu.json").read_text())["steps"]
-    worst = max(step["ratio"] for step in steps)
-    assert f"takes {worst:.2f} times a plain PyTorch" in README
+def test_the_costs_are_those_that_were_measured() -> None:
+    performance = runpy.run_path(str(ROOT / "benchmarks" / "performance.py"))
+    shown = README.split("<!-- costs: written by `python benchmarks/performance.py` -->\n")[1]
+    assert shown.split("\n<!-- end of costs -->")[0] == performance["costs"](performance["results"]())

@@ -214,14 +214,17 @@ def test_an_interrupt_ends_a_script_that_trains_one_run_after_the_other(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["0"]
 
 
-def test_a_killed_run_continues_from_its_last_epoch_to_the_same_weights(
-    uninterrupted: dict[str, torch.Tensor], faustnet: Command, tmp_path: Path
+@pytest.mark.parametrize(("seconds", "epochs"), [(0.0, 3), (1000.0, 1)])
+def test_a_killed_run_continues_from_the_last_epoch_that_was_saved_to_the_same_weights(
+    seconds: float, epochs: int, uninterrupted: dict[str, torch.Tensor], faustnet: Command, tmp_path: Path
 ) -> None:
+    """The first epoch is saved always, and then one whenever so many seconds are over."""
     folder = tmp_path / "run"
-    process = start(folder, *LONG, before=signalled(signal.SIGKILL, 75))
+    often = f"import faustnet.runs\nfaustnet.runs.SAVE_EVERY = {seconds}\n"
+    process = start(folder, *LONG, before=often + signalled(signal.SIGKILL, 75))
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert len(Run(folder).history) == 3, "an epoch has 22 batches"
+    assert len(Run(folder).history) == epochs, "an epoch has 22 batches"
     assert faustnet("train", "--out", folder, "--resume", "--device", "cpu").code == 0
     assert same_tensors(load_file(folder / "model.safetensors"), uninterrupted)
 

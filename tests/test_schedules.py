@@ -1,3 +1,4 @@
+import errno
 from itertools import pairwise
 
 import pytest
@@ -126,3 +127,28 @@ def test_nothing_between_batches_waits_for_the_device(
     with NoWaiting():
         assert not trainer.run(after_batch, lambda epoch: None)
     assert trainer.batch == 3
+
+
+@pytest.mark.parametrize("name", ["faust-tuplet", "forward-forward"])
+def test_activations_that_do_not_fit_lie_in_a_file_and_make_no_difference(
+    name: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = NetworkSettings((24, 20, 16), 12)
+    in_memory = run_to_end(small_trainer(name, source, held_out, network=network, schedule="greedy"))
+    monkeypatch.setattr("faustnet.schedules.greedy.free_memory", lambda device: 0)
+    in_file = run_to_end(small_trainer(name, source, held_out, network=network, schedule="greedy"))
+    assert in_file.schedule.received.activations.untyped_storage().nbytes() > 0
+    for mine, other in zip(in_file.method.parameters(), in_memory.method.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_a_disk_without_room_for_the_activations_is_an_error(
+    source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("faustnet.schedules.greedy.free_memory", lambda device: 0)
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(FaustnetError, match=r"No space left on device.*TMPDIR"):
+        run_to_end(small_trainer("faust-representative", source, held_out, schedule="greedy"))

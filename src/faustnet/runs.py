@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -252,6 +252,7 @@ def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> Non
         "train_seconds": sum(epoch.seconds for epoch in history),
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
     }
+    run.write_json(HISTORY, [asdict(epoch) for epoch in history])
     run.write(MODEL, model.to_bytes())
     run.write_json(METRICS, metrics)
     (run.folder / CHECKPOINT).unlink(missing_ok=True)

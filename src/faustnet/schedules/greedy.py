@@ -85,7 +85,10 @@ def room_for(shape: tuple[int, ...], like: Tensor) -> Tensor:
         return like.new_empty(shape)
     with tempfile.TemporaryFile() as file:
         try:
-            os.posix_fallocate(file.fileno(), 0, size)  # to find out now whether the disk has room
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)  # to find out now whether the disk has room
+            else:
+                file.truncate(size)
         except OSError as error:
             raise FaustnetError(
                 f"The layer's activations take {size / 2**30:.1f} GiB, which neither memory nor {tempfile.gettempdir()} has "

@@ -1,0 +1,86 @@
+"""The benchmark runs, and the page shows what the result files hold."""
+
+import json
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import Answer
+from faustnet.bench import memory, suite
+from faustnet.bench.steps import Case
+
+ROOT = Path(__file__).parents[1]
+PROMISED = {"device", "layers", "width", "embedding", "batch", "backprop_us", "sequential_us", "wavefront_us"}
+Command = Callable[..., Answer]
+
+
+def test_what_is_measured_goes_to_the_terminal_and_to_a_file(
+    faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Case(width=32, embedding=8, batch=16, shape=(1, 4, 4), precision="float32")
+    monkeypatch.setattr(suite, "base", lambda device: small)
+    monkeypatch.setattr(suite, "DEPTHS", {"cpu": (2, 3)})
+    out = tmp_path / "bench.json"
+    answer = faustnet("bench", "steps", "--seconds", "0.01", "--out", out, "--device", "cpu")
+    assert answer.code == 0, answer.err
+    found = json.loads(out.read_text())
+    assert [line["layers"] for line in found["steps"]] == [2, 3]
+    assert all(line.keys() >= PROMISED and line["wavefront_us"] > 0 for line in found["steps"])
+    assert found["environment"]["torch"] == torch.__version__
+    assert "3 × 32, embedding 8, batch 16" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["stepps"], "did you mean steps?"),
+        (["steps", "--out", "nowhere/bench.json"], "There is no folder nowhere"),
+    ],
+)
+def test_what_cannot_be_measured_or_written_is_said_at_once(faustnet: Command, words: list[str], sentence: str) -> None:
+    answer = faustnet("bench", *words, "--device", "cpu")
+    assert answer.code == 2
+    assert sentence in answer.sentence
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is measured on Linux only")
+def test_memory_is_the_size_of_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "Case", lambda layers: Case(layers=layers, width=512, embedding=64, shape=(1, 16, 16)))
+    cpu, mib = torch.device("cpu"), 2**20
+    plain = memory.measure_one("backprop", 2, cpu)
+    weights = 256 * 512 + 512 + 512 * 512 + 512 + 512 * 10 + 10
+    assert plain["weights"] == plain["gradients"] == pytest.approx(4 * weights / mib, abs=0.05)
+    assert plain["optimiser"] == pytest.approx(8 * weights / mib, abs=0.05)
+    again, pieces = (memory.measure_one(f"backprop, {how}", 6, cpu) for how in ("checkpointed", "accumulated"))
+    whole = memory.measure_one("backprop", 6, cpu)
+    assert again["activations"] < whole["activations"]
+    assert pieces["activations"] < whole["activations"] / 2
+    few, many = (memory.measure_one("greedy", layers, cpu) for layers in (2, 6))
+    for part in ("gradients", "optimiser", "activations", "cached"):
+        assert many[part] == few[part]
+    assert memory.measure_one("sequential", 8, cpu)["gradients"] < memory.measure_one("wavefront", 8, cpu)["gradients"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is measured on Linux only")
+def test_the_peak_is_that_of_a_process_of_its_own() -> None:
+    words = [sys.executable, "-m", "faustnet.bench.memory", "backprop", "4", "cpu"]
+    found = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    assert found["peak"] == pytest.approx(sum(found[part] for part in ("weights", "gradients", "optimiser")), rel=0.5)
+
+
+@pytest.mark.parametrize("name", ["cpu", "h200"])
+def test_the_result_files_have_what_scripts_rely_on(name: str) -> None:
+    steps = json.loads((ROOT / "results" / f"bench-{name}.json").read_text())["steps"]
+    assert {4, 8, 16} <= {line["layers"] for line in steps}
+    assert all(line.keys() >= PROMISED for line in steps)
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    performance = runpy.run_path(str(ROOT / "benchmarks" / "performance.py"))
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert performance["with_tables"](page, performance["results"]()) == page
