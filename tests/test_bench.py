@@ -2,8 +2,6 @@
 
 import json
 import runpy
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,9 +65,10 @@ def test_memory_is_the_size_of_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is measured on Linux only")
-def test_the_peak_is_that_of_a_process_of_its_own() -> None:
-    words = [sys.executable, "-m", "faustnet.bench.memory", "backprop", "4", "cpu"]
-    found = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+def test_the_peak_is_that_of_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "SYSTEMS", {"backprop": memory.train_plain})
+    monkeypatch.setattr(memory, "DEPTHS", (4,))
+    (found,) = memory.measure(torch.device("cpu"), lambda line: None)
     assert found["peak"] == pytest.approx(sum(found[part] for part in ("weights", "gradients", "optimiser")), rel=0.5)
 
 
