@@ -107,11 +107,13 @@ def _tuplet(
     squares = tl.zeros((REFERENCES,), dtype=tl.float32)
     for start in range(0, values, VALUES):
         v = start + tl.arange(0, VALUES)
-        a = tl.load(embedding + at[:, None] * values + v[None, :], mask=real[:, None] & (v < values)[None, :], other=0.0)
+        a = tl.load(embedding + at[:, None] * values + v[None, :], mask=real[:, None] & (v < values)[None, :], other=0.0).to(
+            tl.float32
+        )
         r = tl.load(
             embedding + (anchors + to)[:, None] * values + v[None, :],
             mask=known[:, None] & (v < values)[None, :], other=0.0,
-        )  # fmt: skip
+        ).to(tl.float32)  # fmt: skip
         products = tl.dot(a, tl.trans(r), products, input_precision="tf32x3")
         squares += tl.sum(r * r, axis=1)
     z = tl.where(known[None, :], (2 * products - squares[None, :]) * scale, float("-inf"))
@@ -140,7 +142,7 @@ def _tuplet(
         r = tl.load(
             embedding + (anchors + to)[:, None] * values + v[None, :],
             mask=known[:, None] & (v < values)[None, :], other=0.0,
-        )  # fmt: skip
+        ).to(tl.float32)  # fmt: skip
         by_a = tl.dot(by_product, r, input_precision="tf32x3")
         tl.store(by_embedding + at[:, None] * values + v[None, :], by_a, mask=real[:, None] & (v < values)[None, :])
 
@@ -165,11 +167,13 @@ def _tuplet_references(
             by_products + (layer * anchors + at)[:, None] * references + to[None, :],
             mask=real[:, None] & (to < references)[None, :], other=0.0,
         )  # fmt: skip
-        a = tl.load(embedding + at[:, None] * values + v[None, :], mask=real[:, None] & (v < values)[None, :], other=0.0)
+        a = tl.load(embedding + at[:, None] * values + v[None, :], mask=real[:, None] & (v < values)[None, :], other=0.0).to(
+            tl.float32
+        )
         by_r = tl.dot(tl.trans(by_product), a, by_r, input_precision="tf32x3")
         totals += tl.sum(by_product, axis=0)
     place = (anchors + to)[:, None] * values + v[None, :]
-    r = tl.load(embedding + place, mask=inside, other=0.0)
+    r = tl.load(embedding + place, mask=inside, other=0.0).to(tl.float32)
     tl.store(by_embedding + place, by_r - totals[:, None] * r, mask=inside)
 
 
@@ -182,8 +186,8 @@ def reference_tuplet(
     rows, values = embedding.shape[-2:]
     anchors = positive.shape[-1]
     references, layers = rows - anchors, positive.numel() // anchors
-    losses = embedding.new_empty(positive.shape)
-    by_embedding, by_products = torch.empty_like(embedding), embedding.new_empty(layers, anchors, references)
+    losses = embedding.new_empty(positive.shape, dtype=torch.float32)
+    by_embedding, by_products = torch.empty_like(embedding), losses.new_empty(layers, anchors, references)
     size = max(16, triton.next_power_of_2(references))
     _tuplet[(triton.cdiv(anchors, 16), layers)](
         embedding, positive, losses, by_embedding, by_products,

@@ -4,12 +4,15 @@ The activation is what the next layer receives; the embedding is what the layer'
 loss, and a forward pass trains nothing.
 
 Several layers of one kind can be `stacked` into one that does the work of all of them at once: its parameters and its
-rows have one dimension more, in front, for the layers. So a layer looks at the last two dimensions only.
+rows have one dimension more, in front, for the layers. So a layer looks at the last two dimensions only. The first layer
+of a network, which is like the others but for its inputs, may be one of them: then rows come as two tensors.
 """
 
 import copy
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from faustnet.devices import has_triton
+
+Rows = Tensor | tuple[Tensor, Tensor]
+ENTRY = "linear.weight"  # the parameter that depends on how many inputs a layer has
 
 
 class Layer(nn.Module, ABC):
@@ -32,17 +38,20 @@ class Layer(nn.Module, ABC):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Layers of one kind can be stacked: they differ in the values of their parameters alone."""
+        """Layers of one kind can be stacked: they differ in the values of their parameters alone, and perhaps in how many
+        inputs they have."""
         settings = sorted((name, value) for name, value in vars(self).items() if isinstance(value, int | float))
-        return type(self), *settings, *((name, parameter.shape) for name, parameter in self.named_parameters())
+        shapes = ((name, p.shape[:1] if name == ENTRY else p.shape) for name, p in self.named_parameters())
+        return type(self), *(pair for pair in settings if pair[0] != "inputs"), *shapes
 
-    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(…, R, inputs) → (…, R, passed_on), (…, R, embedding_size). Embeddings are not in less than float32."""
-        activation, embedding = self.transform(functional.dropout(rows, self.dropout, self.training))
-        return activation, embedding.to(torch.promote_types(embedding.dtype, torch.float32))
+    def forward(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(…, R, inputs) → (…, R, passed_on), (…, R, embedding_size)"""
+        if self.dropout and self.training:
+            rows = _each(functools.partial(functional.dropout, p=self.dropout), rows)
+        return self.transform(rows)
 
     @abstractmethod
-    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """What `forward` does after dropout."""
 
 
@@ -57,11 +66,11 @@ class DenseLayer(Layer):
     def __init__(self, inputs: int, width: int, embedding: int, *, dropout: float, passes_embedding: bool):
         size = embedding or width
         super().__init__(inputs, size if passes_embedding else width, size, dropout)
-        self.linear = Linear(inputs, width)
+        self.linear: Linear | EntryLinear = Linear(inputs, width)
         self.projection = Linear(width, embedding, bias=False) if embedding else None
         self.passes_embedding = passes_embedding
 
-    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
         activation = relu_norm(self.linear, rows)
         embedding = activation if self.projection is None else self.projection(activation)
         return (embedding if self.passes_embedding else activation), embedding
@@ -78,8 +87,8 @@ class RmsLayer(Layer):
         super().__init__(inputs, width, width, dropout)
         self.linear = Linear(inputs, width)
 
-    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        activity = functional.relu(self.linear(unit_rms(rows)))
+    def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        activity = functional.relu(self.linear(_each(unit_rms, rows)))
         return activity, activity
 
 
@@ -126,22 +135,84 @@ class _StackedProduct(torch.autograd.Function):
         return by_rows, torch.bmm(by_output.mT, rows)
 
 
-def stacked(layers: Sequence[Layer]) -> Layer:
+class EntryLinear(nn.Module):
+    """A stack of linear maps of which the first has other inputs than the rest: entry (1, outputs, inputs₀), weight
+    (n − 1, outputs, inputs), bias (n, outputs)."""
+
+    def __init__(self, entry: nn.Parameter, weight: nn.Parameter, bias: nn.Parameter):
+        super().__init__()
+        self.entry, self.weight, self.bias = entry, weight, bias
+        self.out_features = weight.shape[1]
+
+    def forward(self, rows: tuple[Tensor, Tensor]) -> Tensor:
+        """(1, R, inputs₀) and (n − 1, R, inputs) → (n, R, outputs)"""
+        return self.product(rows) + self.bias.unsqueeze(-2)
+
+    def product(self, rows: tuple[Tensor, Tensor]) -> Tensor:
+        """The same without the bias."""
+        first, others = (part.to(self.weight.dtype) for part in rows)
+        return _EntryProduct.apply(first, others, self.entry, self.weight)
+
+
+class _EntryProduct(torch.autograd.Function):
+    """Both of an `EntryLinear`'s products, into one tensor. Nothing goes back to the rows."""
+
+    @staticmethod
+    def forward(ctx: Any, first: Tensor, others: Tensor, entry: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(first, others)
+        together = others.new_empty(1 + len(others), others.shape[1], weight.shape[1])
+        torch.bmm(others, weight.mT, out=together[1:])
+        torch.bmm(first, entry.mT, out=together[:1])
+        return together
+
+    @staticmethod
+    def backward(ctx: Any, by_output: Tensor) -> tuple[None, None, Tensor, Tensor]:
+        first, others = ctx.saved_tensors
+        return None, None, torch.bmm(by_output[:1].mT, first), torch.bmm(by_output[1:].mT, others)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers as one. `layer` does the work of all of them; its rows are (n, R, inputs), or where the first has other
+    inputs a tuple of its own, (1, R, inputs₀), and the others'. `parts` says of each parameter of `layer`, in order, which
+    layers' it holds and under which name."""
+
+    layer: Layer
+    parts: list[tuple[nn.Parameter, slice, str]]
+    has_entry: bool
+
+
+def stacked(layers: Sequence[Layer]) -> Stack:
     """Layers of one kind as one. From now on they share their parameters' memory with it."""
-    together = copy.deepcopy(layers[0])
-    for name, _ in layers[0].named_parameters():
-        parts = [layer.get_parameter(name) for layer in layers]
-        whole = nn.Parameter(torch.stack([part.detach() for part in parts]))
+    has_entry = len(layers) > 1 and layers[0].inputs != layers[1].inputs
+    together, found = copy.deepcopy(layers[-1]), {}
+    for name, _ in layers[-1].named_parameters():
+        spans = [slice(0, 1), slice(1, len(layers))] if has_entry and name == ENTRY else [slice(0, len(layers))]
+        found[name] = [(_shared([layer.get_parameter(name) for layer in layers[span]]), span, name) for span in spans]
         room, _, last = name.rpartition(".")
-        setattr(together.get_submodule(room), last, whole)
-        for part, slot in zip(parts, whole.detach(), strict=True):
-            part.data = slot
-    return together
+        setattr(together.get_submodule(room), last, found[name][-1][0])
+    if has_entry:
+        entry, weight = (parameter for parameter, _, _ in found[ENTRY])
+        together.linear = EntryLinear(entry, weight, found["linear.bias"][0][0])
+    where = {part[0]: part for parts in found.values() for part in parts}
+    return Stack(together, [where[parameter] for parameter in together.parameters()], has_entry)
 
 
-def relu_norm(linear: Linear, rows: Tensor) -> Tensor:
+def _shared(parts: list[nn.Parameter]) -> nn.Parameter:
+    """Parameters as one (n, …), of which they become slices."""
+    whole = nn.Parameter(torch.stack([part.detach() for part in parts]))
+    for part, slot in zip(parts, whole.detach(), strict=True):
+        part.data = slot
+    return whole
+
+
+def _each(function: Callable[[Tensor], Tensor], rows: Rows) -> Rows:
+    return function(rows) if isinstance(rows, Tensor) else (function(rows[0]), function(rows[1]))
+
+
+def relu_norm(linear: "Linear | EntryLinear", rows: Any) -> Tensor:
     """A linear map, ReLU, then layer norm without gain and offset. (…, R, inputs) → (…, R, outputs)"""
-    if rows.dtype != torch.float64 and has_triton(rows.device):
+    if linear.weight.dtype != torch.float64 and has_triton(linear.weight.device):
         from faustnet.kernels import WIDEST, relu_norm
 
         if linear.out_features <= WIDEST:

@@ -18,7 +18,7 @@ from faustnet.devices import has_triton
 
 def goodness(activity: Tensor) -> Tensor:
     """Eq. 1: the sum of squares of each row, (…, B, units) → (…, B)."""
-    return activity.square().sum(dim=-1)
+    return _exact(activity).square().sum(dim=-1)
 
 
 def goodness_loss(positive: Tensor, negative: Tensor, threshold: float) -> Tensor:
@@ -31,13 +31,14 @@ def squared_distances(anchors: Tensor, references: Tensor) -> Tensor:
 
     Written as ‖a‖² + ‖b‖² − 2 a·b: one matrix product, and no (B, R, e) tensor in either direction.
     """
+    anchors, references = _exact(anchors), _exact(references)
     products = torch.matmul(anchors, references.mT)
     return torch.sub(references.square().sum(dim=-1).unsqueeze(-2), products, alpha=2) + goodness(anchors).unsqueeze(-1)
 
 
 def paired_squared_distances(anchors: Tensor, others: Tensor) -> Tensor:
     """d(a, b) = ‖a − b‖² of every anchor to its own N others, (…, B, e) and (…, B, N, e) → (…, B, N)."""
-    return (anchors.unsqueeze(-2) - others).square().sum(dim=-1)
+    return (_exact(anchors).unsqueeze(-2) - _exact(others)).square().sum(dim=-1)
 
 
 def soft_minimum(distances: Tensor, scale: float) -> Tensor:
@@ -87,7 +88,7 @@ class _ReferenceTuplet(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
         (by_embedding,) = ctx.saved_tensors
-        return by_embedding * by_loss[..., None, None], None, None, None, None
+        return by_embedding * by_loss[..., None, None].to(by_embedding.dtype), None, None, None, None
 
 
 def _reference_tuplet(
@@ -101,12 +102,12 @@ def _reference_tuplet(
     """
     batch = positive.shape[-1]
     count = (embedding.shape[-2] - batch) // classes
-    if embedding.dtype == torch.float32 and has_triton(embedding.device):
+    if embedding.dtype != torch.float64 and has_triton(embedding.device):
         from faustnet.kernels import MOST_REFERENCES, reference_tuplet
 
         if classes * count <= MOST_REFERENCES:
             return reference_tuplet(embedding, positive, classes, scale, label_smoothing)
-    anchors, references = embedding.split([batch, classes * count], dim=-2)
+    anchors, references = _exact(embedding).split([batch, classes * count], dim=-2)
     products = torch.matmul(anchors, references.mT)
     log_p = functional.log_softmax((products - goodness(references).unsqueeze(-2) / 2) * (2 * scale), dim=-1)
     target = (positive.unsqueeze(-1) == torch.arange(classes, device=log_p.device)).to(log_p.dtype)
@@ -120,4 +121,10 @@ def _reference_tuplet(
     by_products = log_p.exp().sub_(shares).mul_(2 * scale / batch)
     by_references = by_products.mT @ anchors
     by_references.addcmul_(by_products.sum(dim=-2).unsqueeze(-1), references, value=-1)
-    return -(by_class * target).sum(dim=-1), torch.cat([by_products @ references, by_references], dim=-2)
+    by_embedding = torch.cat([by_products @ references, by_references], dim=-2)
+    return -(by_class * target).sum(dim=-1), by_embedding.to(embedding.dtype)
+
+
+def _exact(embedding: Tensor) -> Tensor:
+    """In float32 at least: layers may have been multiplied in less, but distances are differences of large numbers."""
+    return embedding.to(torch.promote_types(embedding.dtype, torch.float32))

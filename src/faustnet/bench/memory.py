@@ -115,7 +115,7 @@ def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
         "gradients": max(sum(layers[i : i + TOGETHER]) for i in range(0, len(layers), TOGETHER)),
     }
     if isinstance(schedule, Wavefront):
-        found["gradients"] = max(size(group.together.parameters()) for group in schedule.groups)
+        found["gradients"] = max(size(group.working.parameters()) for group in schedule.groups)
         found["optimiser"] = size(t for g in schedule.groups for kept in g.optimiser.memory.values() for t in kept)
     else:
         found["optimiser"] = size(remembered(schedule.optimiser))  # type: ignore[attr-defined]

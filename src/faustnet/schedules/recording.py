@@ -9,24 +9,32 @@ WARM_UP = 3  # times that a step is taken, and taken back, before it is recorded
 
 
 class Plan:
-    """What the coming steps do, as tables on the device with a row for each step. Whoever reads a row moves on by one."""
+    """What the coming steps do, as tables on the device with a row for each step. Whoever reads a row moves on by one.
+
+    The tables lie side by side as one, because reading a row takes as long for one as for all of them.
+    """
 
     def __init__(self, device: torch.device):
-        self.tables: list[Tensor] = []
+        self.table: Tensor | None = None  # (steps, numbers), whole numbers or the bits of others
+        self.kinds: list[tuple[torch.dtype, torch.Size]] = []  # of a row of each table
         self.position = torch.zeros(1, dtype=torch.long, device=device)
 
     def lay_out(self, tables: Sequence[Tensor], position: int) -> None:
-        """Tables of the same size each time, (steps, …): a recorded step reads them where they were put first."""
-        if not self.tables:
-            self.tables = [table.to(self.position.device, copy=True) for table in tables]
-        for mine, table in zip(self.tables, tables, strict=True):
-            mine.copy_(table)
+        """Tables (steps, …) of int64 or float64, of the same size each time: a recorded step reads them where they were
+        put first."""
+        self.kinds = [(table.dtype, table.shape[1:]) for table in tables]
+        whole = torch.cat([table.contiguous().view(torch.int64).reshape(len(table), -1) for table in tables], dim=1)
+        if self.table is None:
+            self.table = torch.empty_like(whole, device=self.position.device)
+        self.table.copy_(whole)
         self.position.fill_(position)
 
     def read(self) -> list[Tensor]:
-        rows = [table.index_select(0, self.position)[0] for table in self.tables]
+        assert self.table is not None
+        row = self.table.index_select(0, self.position)[0]
         self.position += 1
-        return rows
+        parts = row.split([shape.numel() for _, shape in self.kinds])
+        return [part.view(dtype).view(shape) for part, (dtype, shape) in zip(parts, self.kinds, strict=True)]
 
 
 class Recording:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import groupby, pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from faustnet.layers import Layer, Linear, stacked
 from faustnet.methods import LocalMethod, Method, Source
@@ -60,8 +60,7 @@ class Wavefront(Schedule):
         with self._same_random_numbers():
             rows = self.local.rows(self.train.augmented(index), self.train.labels[index])
         for group in self.groups:
-            passed = rows.dtype if group is self.groups[0] else next(group.working.parameters()).dtype
-            group.rows = rows.new_zeros(len(group), len(rows), group.together.inputs, dtype=passed)
+            group.make_room(rows)
 
     def _lay_out(self, end: int, tick: int) -> None:
         """For every tick: the images that come in; and for each layer the number of its batch and the optimiser's factors,
@@ -99,7 +98,7 @@ class Wavefront(Schedule):
                 index, batch, factors = self.plan.read()
                 labels = self.labels.index_select(0, batch)  # (layers, B)
                 known = stream.record_event() if stream else None
-                first.rows[0] = self.local.rows(self.train.augmented(index), labels[0])
+                first.takes(self.local.rows(self.train.augmented(index), labels[0]))
                 first.look()
             found = []
             for group in self.groups:
@@ -109,7 +108,7 @@ class Wavefront(Schedule):
                     found.append(group.learn(self.local, labels[group.span], factors[group.span]))
         self.totals += torch.where(factors[:, 3] > 0, torch.cat(found), 0)
         for before, group in pairwise(self.groups):
-            group.rows[0] = before.passed_on
+            group.takes(before.passed_on)
 
     @contextmanager
     def _beside_each_other(self) -> Iterator[None]:
@@ -148,29 +147,30 @@ class Wavefront(Schedule):
         return {
             f"{names[layer.get_parameter(name)]}/{word}": whole[number]
             for group in self.groups
-            for name, parameter in group.together.named_parameters()
+            for parameter, span, name in group.stack.parts
             for word, whole in zip(self.settings.words, group.optimiser.memory[parameter], strict=True)
-            for number, layer in enumerate(group.layers)
+            for number, layer in enumerate(group.layers[span])
         }
 
 
 class _Group:
-    """Consecutive layers of one kind, stacked: `together` holds their parameters, `working` does the work. That is the
-    same, unless matrices are multiplied in another type: then it holds copies in that."""
+    """Consecutive layers of one kind, stacked. `working` does the work: the stack itself, or a copy of it in the type that
+    matrices are multiplied in, if that is another."""
 
-    rows: Tensor  # (n, R, inputs): what each of them works on
+    rows: list[Tensor]  # (n, R, inputs), or apart the first's and the others': what each layer works on
     passed_on: Tensor  # (R, passed_on): what the last of them has made of it
     stream: torch.cuda.Stream | None = None  # where they work
 
     def __init__(self, numbered: list[tuple[int, Layer]], settings: OptimiserSettings):
         self.first = numbered[0][0]
         self.layers = [layer for _, layer in numbered]
-        self.together = self.working = stacked(self.layers).train()
-        product_type = next(module.product_type for module in self.together.modules() if isinstance(module, Linear))
+        product_type = next(module.product_type for module in self.layers[0].modules() if isinstance(module, Linear))
+        self.stack = stacked(self.layers)
+        self.working = self.stack.layer.train()
         if product_type is not None:
-            self.working = copy.deepcopy(self.together).to(product_type)
-        self.optimiser = StackedOptimiser(settings, list(self.together.parameters()))
-        parameter = next(self.together.parameters())
+            self.working = copy.deepcopy(self.working).to(product_type)
+        self.optimiser = StackedOptimiser(settings, [parameter for parameter, _, _ in self.stack.parts])
+        parameter = self.stack.parts[0][0]
         self.ones = torch.ones(len(self.layers), dtype=parameter.dtype, device=parameter.device)
 
     def __len__(self) -> int:
@@ -180,15 +180,22 @@ class _Group:
     def span(self) -> slice:
         return slice(self.first, self.first + len(self))
 
-    @property
-    def pairs(self) -> list[tuple[nn.Parameter, nn.Parameter]]:
-        """Each parameter, and what does its work."""
-        return list(zip(self.together.parameters(), self.working.parameters(), strict=True))
+    def make_room(self, rows: Tensor) -> None:
+        """For each layer's rows, which are as many as these."""
+        dtype = next(self.working.parameters()).dtype
+        sizes = [1, len(self) - 1] if self.stack.has_entry else [len(self)]
+        layers = [self.layers[0], self.layers[-1]][-len(sizes) :]
+        pairs = zip(sizes, layers, strict=True)
+        self.rows = [rows.new_zeros(size, len(rows), layer.inputs, dtype=dtype) for size, layer in pairs]
+
+    def takes(self, rows: Tensor) -> None:
+        """What the first layer works on next, (R, inputs)."""
+        self.rows[0][0] = rows
 
     @torch.no_grad()
     def refresh(self) -> None:
         """After the parameters may have been changed by others."""
-        for parameter, at_work in self.pairs:
+        for (parameter, _, _), at_work in zip(self.stack.parts, self.working.parameters(), strict=True):
             at_work.copy_(parameter)
 
     @contextmanager
@@ -199,21 +206,24 @@ class _Group:
 
     def look(self) -> None:
         """Each layer at what lies in front of it."""
-        self.activation, self.embedding = self.working(self.rows)
+        self.activation, self.embedding = self.working(tuple(self.rows) if self.stack.has_entry else self.rows[0])
 
     def learn(self, method: LocalMethod, labels: Tensor, factors: Tensor) -> Tensor:
         """Each layer from its own loss; then it passes on what it had made before. (n, B), (n, 4) → (n,)"""
         losses = method.local_loss(self.embedding, labels)
-        gradients = torch.autograd.grad(losses, [at_work for _, at_work in self.pairs], self.ones)
-        for (parameter, at_work), gradient in zip(self.pairs, gradients, strict=True):
-            self.optimiser.update(parameter, gradient, factors, at_work)
+        at_work = list(self.working.parameters())
+        gradients = torch.autograd.grad(losses, at_work, self.ones)
+        for (parameter, span, _), gradient, copy_ in zip(self.stack.parts, gradients, at_work, strict=True):
+            self.optimiser.update(parameter, gradient, factors[span], copy_)
         activation = self.activation.detach()
-        if len(self) > 1:
-            self.rows[1:] = activation[:-1]
+        if self.stack.has_entry:
+            self.rows[1].copy_(activation[:-1])
+        elif len(self) > 1:
+            self.rows[0][1:] = activation[:-1]
         self.passed_on = activation[-1]
         del self.activation, self.embedding
         return losses.detach()
 
     def changes(self) -> list[Tensor]:
         memory = (tensor for kept in self.optimiser.memory.values() for tensor in kept)
-        return [self.rows, *memory, *(parameter for pair in self.pairs for parameter in pair)]
+        return [*self.rows, *memory, *(part[0] for part in self.stack.parts), *self.working.parameters()]
