@@ -17,7 +17,8 @@ from faustnet.data import DataSet, ImageSource, Scaling, load_data
 from faustnet.methods import Method, build
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
-from faustnet.training import Trainer, TrainingSettings, seeded
+from faustnet.randomness import seeded
+from faustnet.training import Trainer, TrainingSettings
 
 SMALL = NetworkSettings((64, 48), 32)
 

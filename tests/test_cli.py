@@ -131,6 +131,8 @@ def test_a_prediction_may_stop_at_the_first_layer_that_is_sure(
     assert [entry["layers"] for entry in thorough] == [2, 2, 2]
     assert [entry["class_name"] for entry in thorough] == [entry["class_name"] for entry in whole]
     assert "layers used" in faustnet(*words, "--exit-margin", "0").out
+    assert "A margin is 0 or more" in faustnet(*words, "--exit-margin", "nan").sentence
+    assert "leave out --layers" in faustnet("evaluate", run, "--early-exit", "--layers", "1").sentence
     assert "--layers or --exit-margin" in faustnet(*words, "--exit-margin", "0", "--layers", "1").sentence
 
 
@@ -138,7 +140,7 @@ def test_backprop_cannot_stop_early(faustnet: Command, tmp_path: Path) -> None:
     assert faustnet("train", "--method", "backprop", *QUICK, "--out", tmp_path / "run").code == 0
     answer = faustnet("evaluate", tmp_path / "run", "--early-exit", "--device", "cpu")
     assert answer.code == 2
-    assert "backprop cannot answer before its last layer" in answer.sentence
+    assert "Only FAUST's models can stop early, and this one is of backprop" in answer.sentence
 
 
 def test_own_images_and_arrays_are_trained_on(

@@ -100,7 +100,7 @@ def relative(one: Tensor, other: Tensor) -> float:
 
 
 @pytest.mark.parametrize(
-    ("classes", "count", "values", "smoothing"), [(10, 1, 256, 0.0), (7, 3, 40, 0.1), (100, 1, 300, 0.0)]
+    ("classes", "count", "values", "smoothing"), [(10, 1, 256, 0.0), (7, 1, 40, 0.1), (7, 3, 40, 0.1), (100, 1, 300, 0.0)]
 )
 def test_the_tuplet_kernel_is_the_formula(classes: int, count: int, values: int, smoothing: float) -> None:
     torch.manual_seed(0)
@@ -114,6 +114,23 @@ def test_the_tuplet_kernel_is_the_formula(classes: int, count: int, values: int,
     (by_exact,) = torch.autograd.grad((expected * weights).sum(), exact)
     (by_rough,) = torch.autograd.grad((found * weights.cuda()).sum(), rough)
     assert relative(by_rough, by_exact) < 1e-5
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_tuplet_loss_stays_finite_however_far_apart_things_are(count: int) -> None:
+    far = (1e3 * torch.randn(1, 20 + 4 * count, 8)).cuda().requires_grad_()
+    loss = reference_tuplet_loss(far, torch.arange(20, device="cuda").unsqueeze(0) % 4, 4, 1.0, 0.1)
+    (gradient,) = torch.autograd.grad(loss.sum(), far)
+    assert loss.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_an_epoch_may_have_a_single_batch(schedule: str, source: ImageSource, held_out: ImageSource) -> None:
+    """Recording tries a step several times, and must not read past the end of the plan."""
+    trained = trainer("faust-representative", on_gpu(source), on_gpu(held_out), schedule=schedule, batch_size=320)
+    run_to_end(trained)
+    assert all(loss is None or loss > 0 for epoch in trained.history for loss in epoch.losses)
 
 
 @pytest.mark.parametrize("shape", [(3, 266, 800), (50, 500), (2, 7, 3), (5, 5000)])

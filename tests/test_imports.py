@@ -8,7 +8,7 @@ import faustnet
 ROOT = Path(faustnet.__file__).parent
 LEVELS = [
     {"errors", "version", "tables"},
-    {"devices", "environment", "kernels"},
+    {"devices", "environment", "kernels", "randomness"},
     {"losses", "layers", "optimisers", "data"},
     {"network", "references", "precision"},
     {"methods"},

@@ -10,7 +10,7 @@ from faustnet.evaluation import evaluating
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
-from faustnet.training import seeded
+from faustnet.randomness import seeded
 
 VARIANTS = [(name, {}) for name in METHODS] + [
     ("forward-forward", {"inference": "one-pass"}),

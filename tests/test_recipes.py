@@ -35,8 +35,9 @@ def test_a_recipe_survives_being_written_and_read() -> None:
 def test_a_recipe_says_only_what_differs_from_the_defaults() -> None:
     assert recipe_from({}) == Recipe()
     recipe = recipe_from({"training": {"epochs": 3}}, recipe_from(FULL))
-    assert differences(recipe, recipe_from(FULL)) == []
-    assert differences(recipe_from({"training": {"epochs": 4}, "seed": 8}, recipe), recipe) == ["seed", "training.epochs"]
+    assert differences(recipe, recipe_from(FULL)) == {}
+    changed = recipe_from({"training": {"epochs": 4}, "seed": 8}, recipe)
+    assert differences(changed, recipe) == {"seed": (8, 7), "training.epochs": (4, 3)}
 
 
 def test_another_method_does_not_inherit_the_options_of_the_first() -> None:

@@ -214,6 +214,21 @@ def test_an_interrupt_ends_a_script_that_trains_one_run_after_the_other(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["0"]
 
 
+def test_a_wavefront_run_is_stopped_continued_and_saved_as_any_other(
+    uninterrupted: dict[str, torch.Tensor], faustnet: Command, tmp_path: Path
+) -> None:
+    words = (*LONG, "--schedule", "wavefront")
+    assert faustnet("train", *words, "--out", tmp_path / "whole").code == 0
+    process = start(tmp_path / "parts", *words, before=signalled(signal.SIGINT, 55))
+    process.communicate()
+    assert process.returncode == 130
+    assert faustnet("train", "--out", tmp_path / "parts", "--resume", "--device", "cpu").code == 0
+    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert same_tensors(whole, parts)
+    assert {name: tensor.shape for name, tensor in whole.items()} == {n: t.shape for n, t in uninterrupted.items()}
+    assert Run(tmp_path / "parts").metrics["schedule"] == "wavefront"
+
+
 @pytest.mark.parametrize(("seconds", "epochs"), [(0.0, 3), (1000.0, 1)])
 def test_a_killed_run_continues_from_the_last_epoch_that_was_saved_to_the_same_weights(
     seconds: float, epochs: int, uninterrupted: dict[str, torch.Tensor], faustnet: Command, tmp_path: Path

@@ -102,6 +102,21 @@ def test_a_run_that_is_put_down_has_drained_and_can_be_taken_up_by_either_schedu
         assert_same(run_to_end(continued), whole)
 
 
+@pytest.mark.parametrize("widths", [(24,), (24,) * 9, (64, 64, 24, 24, 64)])
+def test_there_may_be_one_layer_or_more_layers_than_batches(widths: tuple[int, ...], exact: ImageSource) -> None:
+    network = NetworkSettings(widths, 12)
+    one, other = (run_to_end(trainer(schedule, exact, network=network)) for schedule in ("wavefront", "sequential"))
+    assert_same(one, other)
+
+
+def test_a_run_that_has_not_begun_can_be_taken_up_by_either_schedule(exact: ImageSource) -> None:
+    whole = run_to_end(trainer("sequential", exact))
+    for schedule in ("wavefront", "sequential"):
+        continued = trainer(schedule, exact)
+        continued.restore(*trainer("sequential", exact).state())
+        assert_same(run_to_end(continued), whole)
+
+
 def test_a_run_that_is_put_down_twice_in_one_epoch(exact: ImageSource) -> None:
     one = trainer("wavefront", exact)
     for _ in range(2):

@@ -49,12 +49,12 @@ class EarlyExit:
 def early_exits(method: Faust, images: Source, thresholds: Sequence[float | None] | None = None) -> list[EarlyExit]:
     """For a range of thresholds, from what lets every image leave after the first layer to what keeps all to the end:
     by default those that a tenth, two tenths, … of these images do not reach there."""
-    so_far = all_scores(method, images).cumsum(dim=0)
-    layers, device = len(so_far), so_far.device
-    margins = margin(so_far / torch.arange(1, layers + 1, device=device)[:, None, None])  # (layers, n)
-    right = so_far.argmax(dim=2) == images.labels
+    so_far = all_scores(method, images).cpu().cumsum(dim=0)
+    layers, labels = len(so_far), images.labels.cpu()
+    margins = margin(so_far / torch.arange(1, layers + 1)[:, None, None])  # (layers, n)
+    right = so_far.argmax(dim=2) == labels
     if thresholds is None:
-        between = margins[0].double().quantile(torch.arange(1, 10, device=device, dtype=torch.float64) / 10)
+        between = margins[0].double().quantile(torch.arange(1, 10, dtype=torch.float64) / 10)
         thresholds = [0.0, *between.tolist(), None]
     cost = torch.tensor(method.multiplications, dtype=torch.float64).cumsum(dim=0)
     found = []
@@ -63,7 +63,7 @@ def early_exits(method: Faust, images: Source, thresholds: Sequence[float | None
         sure[-1] = True
         leaves = sure.int().argmax(dim=0)  # the first that is
         accuracy_ = right.gather(0, leaves.unsqueeze(0)).double().mean().item()
-        share = torch.bincount(leaves, minlength=layers).double().cpu() / len(leaves)
+        share = torch.bincount(leaves, minlength=layers).double() / len(leaves)
         found.append(EarlyExit(threshold, accuracy_, 1 - (share @ cost / cost[-1]).item(), share.tolist()))
     return found
 
@@ -72,7 +72,7 @@ def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None
     """Predict every image by every voter alone, by the first ones together, and by those in `layers` (all by default)."""
     alone, first, joined = [], [], []
     with evaluating(method):
-        for chunk in _chunks(images):
+        for chunk in chunks(images):
             scores = method.scores(images.plain(chunk))
             alone.append(scores.argmax(dim=2))
             first.append(scores.cumsum(dim=0).argmax(dim=2))
@@ -92,10 +92,10 @@ def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None
 def all_scores(method: Method, images: Source) -> Tensor:
     """Of every image, (voters, n, C)."""
     with evaluating(method):
-        return torch.cat([method.scores(images.plain(chunk)) for chunk in _chunks(images)], dim=1)
+        return torch.cat([method.scores(images.plain(chunk)) for chunk in chunks(images)], dim=1)
 
 
-def _chunks(images: Source) -> Sequence[Tensor]:
+def chunks(images: Source) -> Sequence[Tensor]:
     """The positions of all images, as many at a time as the device likes."""
     device = images.labels.device
     return torch.arange(len(images.labels), device=device).split(CHUNK_ON_GPU if device.type == "cuda" else CHUNK)
@@ -103,7 +103,7 @@ def _chunks(images: Source) -> Sequence[Tensor]:
 
 def seconds_per_image(method: Method, images: Source) -> float:
     """The time that a prediction takes when many are made at once, after a first time that is not counted."""
-    some = images.plain(_chunks(images)[0])
+    some = images.plain(chunks(images)[0])
     with evaluating(method):
         method.predict(some).cpu()  # .cpu() waits for the device
         begin = time.perf_counter()

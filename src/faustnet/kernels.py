@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024  # values that one program of `update` works on
-WIDEST = 8192  # rows that `relu_norm` takes
+WIDEST = 8192  # values of a row that `relu_norm` takes
 MOST_REFERENCES = 128  # that `reference_tuplet` takes
 EPSILON = 1e-5  # of a layer norm, as torch has it
 
@@ -94,8 +94,8 @@ def relu_norm(hidden: Tensor, bias: Tensor) -> Tensor:
 @triton.jit
 def _tuplet(
     embedding, positive, losses, by_embedding, by_products,
-    anchors, references, values, classes, scale, smoothing,
-    COUNT: tl.constexpr, ANCHORS: tl.constexpr, REFERENCES: tl.constexpr, VALUES: tl.constexpr,
+    anchors, references, values, scale, smoothing,
+    ANCHORS: tl.constexpr, REFERENCES: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """Some anchors of one layer: their losses, and the gradients by their products with the references and by themselves."""
     layer = tl.program_id(1).to(tl.int64)
@@ -122,19 +122,11 @@ def _tuplet(
     total = tl.sum(p, axis=1)[:, None]
     p = p / total
     label = tl.load(positive + layer * anchors + at, mask=real, other=0)
-    target = tl.where((to // COUNT)[None, :] == label[:, None], 1 - smoothing, 0.0) + smoothing / classes
+    target = tl.where(to[None, :] == label[:, None], 1 - smoothing, 0.0) + smoothing / references
     target = tl.where(known[None, :], target, 0.0)
-    if COUNT == 1:
-        log_class = z - tl.log(total)
-        share = target
-    else:
-        same = ((to // COUNT)[:, None] == (to // COUNT)[None, :]).to(tl.float32)
-        of_class = tl.dot(p, same, input_precision="tf32x3")
-        log_class = tl.log(of_class)
-        share = target * p / of_class
-    loss = -tl.sum(tl.where(target > 0, target * log_class, 0.0), axis=1) / COUNT
+    loss = -tl.sum(tl.where(target > 0, target * (z - tl.log(total)), 0.0), axis=1)
     tl.store(losses + layer * anchors + at, loss, mask=real)
-    by_product = tl.where(known[None, :] & real[:, None], (p - share) * (2 * scale / anchors), 0.0)
+    by_product = tl.where(known[None, :] & real[:, None], (p - target) * (2 * scale / anchors), 0.0)
     place = (layer * anchors + at)[:, None] * references + to[None, :]
     tl.store(by_products + place, by_product, mask=real[:, None] & known[None, :])
     for start in range(0, values, VALUES):
@@ -177,11 +169,9 @@ def _tuplet_references(
     tl.store(by_embedding + place, by_r - totals[:, None] * r, mask=inside)
 
 
-def reference_tuplet(
-    embedding: Tensor, positive: Tensor, classes: int, scale: float, label_smoothing: float
-) -> tuple[Tensor, Tensor]:
-    """Each anchor's loss and the gradient of the mean loss by the embeddings: (…, B + C · K, e), (…, B) → (…, B), and
-    like the embeddings. There are at most MOST_REFERENCES references."""
+def reference_tuplet(embedding: Tensor, positive: Tensor, scale: float, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    """Each anchor's loss and the gradient of the mean loss by the embeddings, where every class has one reference:
+    (…, B + C, e), (…, B) → (…, B), and like the embeddings. There are at most MOST_REFERENCES classes."""
     embedding, positive = embedding.contiguous(), positive.contiguous()
     rows, values = embedding.shape[-2:]
     anchors = positive.shape[-1]
@@ -191,8 +181,8 @@ def reference_tuplet(
     size = max(16, triton.next_power_of_2(references))
     _tuplet[(triton.cdiv(anchors, 16), layers)](
         embedding, positive, losses, by_embedding, by_products,
-        anchors, references, values, classes, scale, label_smoothing,
-        COUNT=references // classes, ANCHORS=16, REFERENCES=size, VALUES=64, num_warps=2,
+        anchors, references, values, scale, label_smoothing,
+        ANCHORS=16, REFERENCES=size, VALUES=64, num_warps=2,
     )  # fmt: skip
     _tuplet_references[(triton.cdiv(values, 16), layers)](
         embedding, by_products, by_embedding, anchors, references, values,

@@ -102,11 +102,11 @@ def _reference_tuplet(
     """
     batch = positive.shape[-1]
     count = (embedding.shape[-2] - batch) // classes
-    if embedding.dtype != torch.float64 and has_triton(embedding.device):
+    if count == 1 and embedding.dtype != torch.float64 and has_triton(embedding.device):
         from faustnet.kernels import MOST_REFERENCES, reference_tuplet
 
-        if classes * count <= MOST_REFERENCES:
-            return reference_tuplet(embedding, positive, classes, scale, label_smoothing)
+        if classes <= MOST_REFERENCES:
+            return reference_tuplet(embedding, positive, scale, label_smoothing)
     anchors, references = _exact(embedding).split([batch, classes * count], dim=-2)
     products = torch.matmul(anchors, references.mT)
     log_p = functional.log_softmax((products - goodness(references).unsqueeze(-2) / 2) * (2 * scale), dim=-1)

@@ -13,11 +13,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from faustnet.data import Images, ImageSource, Scaling
-from faustnet.errors import FaustnetError
-from faustnet.evaluation import all_scores, early_exits, evaluate, evaluating, seconds_per_image
+from faustnet.errors import FaustnetError, require
+from faustnet.evaluation import all_scores, chunks, early_exits, evaluate, evaluating, seconds_per_image
 from faustnet.methods import Faust, Method, build
+from faustnet.randomness import seeded
 from faustnet.recipes import Recipe, as_table, recipe_from
-from faustnet.training import seeded
 
 FORMAT = 1
 
@@ -79,18 +79,22 @@ class Model:
         return all_scores(self.method, self.source(self.images(pixels)))
 
     def predict_early(self, pixels: Tensor | np.ndarray, threshold: float) -> list[EarlyPrediction]:
-        """The class of each image by its first layers, as soon as their mean score of one class is so far ahead of the
-        next; FAUST's models can."""
+        """The class of each image by its first layers, as soon as their mean score of one class is ahead of the next by
+        the threshold or more; FAUST's models can."""
         source = self.source(self.images(pixels))
+        require(threshold >= 0, f"A margin is 0 or more, not {threshold}.")
+        found: list[EarlyPrediction] = []
         with evaluating(self.method):
-            classes, used = self._faust.predict_early(source.scaling(source.images.pixels), threshold)
-        pairs = zip(classes.tolist(), used.tolist(), strict=True)
-        return [EarlyPrediction(self.class_names[number], layers) for number, layers in pairs]
+            for chunk in chunks(source):
+                classes, used = self._faust.predict_early(source.plain(chunk), threshold)
+                pairs = zip(classes.tolist(), used.tolist(), strict=True)
+                found += [EarlyPrediction(self.class_names[number], layers) for number, layers in pairs]
+        return found
 
     @property
     def _faust(self) -> Faust:
         if not isinstance(self.method, Faust):
-            raise FaustnetError(f"{self.method.name} cannot answer before its last layer: train a FAUST variant for that.")
+            raise FaustnetError(f"Only FAUST's models can stop early, and this one is of {self.method.name}.")
         return self.method
 
     def predict(self, pixels: Tensor | np.ndarray, layers: Sequence[int] | None = None) -> list[Prediction]:
@@ -106,6 +110,7 @@ class Model:
     def measure(self, images: Images, layers: Sequence[int] | None = None, *, early_exit: bool = False) -> dict[str, Any]:
         """How good it is on these images and what a prediction costs, as plain facts for JSON."""
         source = self.source(images)
+        require(layers is None or not early_exit, "Early exit is of all layers in order: leave out --layers.")
         exits = {"early_exit": [asdict(line) for line in early_exits(self._faust, source)]} if early_exit else {}
         return {
             "voters": self.method.voters,

@@ -39,7 +39,7 @@ class Lines:
             f"{recipe.method} on {dataset}: {len(trainer.train.labels):,} training images of {shape}, "
             f"{len(model.class_names)} classes\n"
             f"layers {widths}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
-            f"on {trainer.device.type}"
+            f"{trainer.schedule.name} on {trainer.device.type}"
         )
         if trainer.history or trainer.batch:
             self.console.print(f"continuing after {len(trainer.history)} epochs and {trainer.batch} batches")

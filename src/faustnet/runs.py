@@ -235,8 +235,10 @@ def _is_partial(path: Path) -> bool:
 
 def _open_to_resume(folder: Path, recipe: Recipe) -> Run:
     run = Run.open(folder)
-    if changed := differences(run.recipe, recipe):
-        raise FaustnetError(f"{folder} was begun with another {changed[0]}: leave it as it was, or start a new run.")
+    for key, (begun, asked) in differences(run.recipe, recipe).items():
+        raise FaustnetError(
+            f"{folder} was begun with another {key}, {begun!r} and not {asked!r}: leave it as it was, or start a new run."
+        )
     return run
 
 
@@ -248,6 +250,7 @@ def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> Non
         "test_accuracy": result.pop("accuracy"),
         "validation_accuracy": history[-1].accuracy if model.recipe.training.validation else None,
         **result,
+        "schedule": trainer.schedule.name,
         "epochs": len(history),
         "train_seconds": sum(epoch.seconds for epoch in history),
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),

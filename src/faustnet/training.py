@@ -17,6 +17,7 @@ from faustnet.evaluation import evaluate, evaluating
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings
 from faustnet.precision import PRECISIONS, multiplying, set_product_type
+from faustnet.randomness import generator_states, seeded, set_generator_states
 from faustnet.schedules import SCHEDULES
 
 
@@ -62,14 +63,6 @@ class Epoch:
     seconds: float  # training alone, without the evaluation
 
 
-@contextmanager
-def seeded(seed: int, device: torch.device = torch.device("cpu")) -> Iterator[None]:
-    """Torch's global generators start from `seed` in this block, and are as they were after it."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
-
-
 class Trainer:
     """Trains one method on one source, and can be stopped and continued without any difference to the result."""
 
@@ -103,7 +96,7 @@ class Trainer:
         self.stopping = False
         with seeded(seed + 1, self.device):  # the weights were drawn from `seed`
             method.start(train)
-            self._generators = self._generator_states()
+            self._generators = generator_states(self.device)
         self.schedule.enter(0)
 
     @property
@@ -121,16 +114,25 @@ class Trainer:
 
     def run(self, on_batch: Callable[[], None], on_epoch: Callable[[Epoch], None]) -> bool:
         """Train to the end, or until `stop`; whether the end was reached. `on_epoch` finds a state worth saving."""
-        with seeded(self.seed, self.device), multiplying(self.settings.precision):
-            self._set_generator_states(self._generators)
+        with seeded(self.seed, self.device):
+            set_generator_states(self._generators, self.device)
             while not (self.finished or self.stopping):
-                complete = self._run_batches(on_batch)
+                if self.schedule.stage != self._stage:
+                    self.schedule.enter(self._stage)
+                with multiplying(self.settings.precision):
+                    complete = self._run_batches(on_batch)
                 if complete:
                     self._close_epoch()
-                self._generators = self._generator_states()
+                self._generators = generator_states(self.device)
                 if complete:
                     on_epoch(self.history[-1])
+        self.schedule.release()
         return self.finished
+
+    @property
+    def _stage(self) -> int:
+        """That the next epoch belongs to."""
+        return min(len(self.history) // self.settings.epochs, self.schedule.stages - 1)
 
     def _run_batches(self, on_batch: Callable[[], None]) -> bool:
         """The rest of this epoch, or up to a stop; whether it was all of it. Nothing in here waits for the device."""
@@ -190,27 +192,14 @@ class Trainer:
         epoch = Epoch(len(self.history) + 1, losses, accuracies, result.accuracy, self.rate, self.seconds)
         self.history.append(epoch)
         self.batch, self.seconds = 0, 0.0
-        stage = len(self.history) // self.settings.epochs
-        if self.schedule.stage < stage < self.schedule.stages:
-            self.schedule.enter(stage)
         self.schedule.totals.zero_()
-
-    def _generator_states(self) -> dict[str, Tensor]:
-        states = {"cpu": torch.get_rng_state()}
-        if self.device.type != "cpu":
-            states[self.device.type] = torch.get_device_module(self.device).get_rng_state()
-        return states
-
-    def _set_generator_states(self, states: dict[str, Tensor]) -> None:
-        torch.set_rng_state(states["cpu"])
-        if self.device.type in states and self.device.type != "cpu":
-            torch.get_device_module(self.device).set_rng_state(states[self.device.type])
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """All that `restore` needs: tensors, and plain facts for JSON."""
         tensors = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
         tensors |= {f"generator.{name}": tensor for name, tensor in self._generators.items()}
-        tensors |= {f"optimiser.{name}": tensor for name, tensor in self.schedule.state().items()}
+        if self.schedule.stage == self._stage:  # the next stage begins with an optimiser that remembers nothing
+            tensors |= {f"optimiser.{name}": tensor for name, tensor in self.schedule.state().items()}
         facts = {"history": [asdict(epoch) for epoch in self.history], "batch": self.batch, "seconds": self.seconds}
         return tensors | {"totals": self.schedule.totals}, facts
 
@@ -226,12 +215,12 @@ class Trainer:
         self.batch, self.seconds = int(facts["batch"]), float(facts["seconds"])
         if len(self.history) > self.epochs or not 0 <= self.batch < self.batches:
             raise ValueError("the state is of another training")
-        self.schedule.enter(min(len(self.history) // self.settings.epochs, self.schedule.stages - 1))
+        self.schedule.enter(self._stage)
         self.schedule.totals.copy_(tensors["totals"])
         self.schedule.restore(groups["optimiser"])
         self._generators = groups["generator"]
         with seeded(self.seed, self.device):
-            self._set_generator_states(self._generators)  # to find out now whether they are good
+            set_generator_states(self._generators, self.device)  # to find out now whether they are good
 
 
 @contextmanager

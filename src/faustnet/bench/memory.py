@@ -1,8 +1,6 @@
 """The memory that training takes, by depth: every system in a process of its own.
 
-    python -m faustnet.bench.memory SYSTEM LAYERS DEVICE
-
-prints one line of JSON. Weights, gradients and the optimiser's memory are the sizes of those tensors; activations are the
+Weights, gradients and the optimiser's memory are the sizes of those tensors; activations are the
 most that autograd kept at one time; cached is what the greedy schedule keeps of the training set. The peak is measured
 from outside, and is less than the sum where the parts are not largest at one time: on a GPU it is what PyTorch had
 allocated, on a CPU the process's largest resident size, less what there was before the network was made. Steps are
@@ -37,6 +35,7 @@ from faustnet.schedules import SCHEDULES, Greedy, Wavefront
 DEPTHS = (4, 16, 64)
 STEPS = 3
 PIECES = 4  # of a batch whose gradients are accumulated
+STATUS = Path("/proc/self/status")
 PARTS = ("weights", "gradients", "optimiser", "activations", "cached")
 
 
@@ -149,7 +148,7 @@ def measure_one(system: str, layers: int, device: torch.device) -> dict[str, Any
     with torch.autograd.graph.saved_tensors_hooks(kept.keep, _tensor):
         found = dict.fromkeys(PARTS, 0) | SYSTEMS[system](system, case, source)
     found |= {"activations": kept.most, "peak": _peak(device) - before}
-    return {"system": system, "layers": layers, **{part: round(size / 2**20, 1) for part, size in found.items()}}
+    return {"system": system, "layers": layers, **{part: round(taken / 2**20, 1) for part, taken in found.items()}}
 
 
 def _warm_up(device: torch.device) -> None:
@@ -176,11 +175,12 @@ def _peak(device: torch.device) -> int:
 
 def _resident(word: str) -> int:
     """Bytes, as Linux counts them."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        raise FaustnetError("The memory of a process is measured on Linux only: leave it out.") from None
+    lines = STATUS.read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{word}:"))
+
+
+def can_measure(device: torch.device) -> bool:
+    return device.type == "cuda" or STATUS.exists()
 
 
 def measure(device: torch.device, on_line: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ def measure(device: torch.device, on_line: Callable[[dict[str, Any]], None]) -> 
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
 
     def run(pair: tuple[str, int]) -> dict[str, Any]:
-        words = [sys.executable, "-m", "faustnet.bench.memory", pair[0], str(pair[1]), device.type]
+        words = [sys.executable, "-c", "from faustnet.bench.memory import main; main()", *map(str, pair), device.type]
         done = subprocess.run(words, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise FaustnetError(f"The memory of {pair[0]} with {pair[1]} layers was not measured: {done.stderr[-300:]}")
@@ -201,5 +201,6 @@ def measure(device: torch.device, on_line: Callable[[dict[str, Any]], None]) -> 
         return list(pool.map(run, [(system, layers) for system in SYSTEMS for layers in DEPTHS]))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Of a process that measures one line: SYSTEM LAYERS DEVICE."""
     print(json.dumps(measure_one(sys.argv[1], int(sys.argv[2]), choose_device(sys.argv[3]))))

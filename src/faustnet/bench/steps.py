@@ -96,10 +96,11 @@ def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -
         return Recording(work, [plan.position, *network.parameters(), *remembered(optimiser)])
 
 
-def faust_step(case: Case, device: torch.device, schedule: str, method: str = "faust-representative") -> Step:
+def faust_step(case: Case, device: torch.device, schedule: str) -> Step:
+    """A step in the middle of an epoch. (At its end the wavefront takes as many more as there are layers, less one.)"""
     source = case.source(device)
-    options = {"representatives": case.representatives} if method == "faust-representative" else {}
-    model = build(method, case.inputs, case.classes, NetworkSettings(case.widths, case.embedding), options).to(device)
+    settings, options = NetworkSettings(case.widths, case.embedding), {"representatives": case.representatives}
+    model = build("faust-representative", case.inputs, case.classes, settings, options).to(device)
     set_product_type(model, case.precision)
     model.start(source)
     order = SCHEDULES[schedule](model, source, OptimiserSettings())
@@ -152,8 +153,8 @@ def measure(case: Case, device: torch.device, seconds: float) -> dict[str, Any]:
 
 
 def measure_compiled(case: Case, device: torch.device, seconds: float) -> float:
-    """Backprop's step through torch.compile, in this process alone: others that compile would take time from what is
-    measured after it."""
+    """Backprop's step through torch.compile, with no processes beside this one to compile in: they would take time from
+    what is measured after it."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     with multiplying(case.precision):
         return microseconds({"step": backprop_step(case, device, compiled=True)}, device, seconds)["step"]

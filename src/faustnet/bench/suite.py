@@ -9,6 +9,7 @@ import torch
 
 from faustnet.bench import memory, prediction, steps
 from faustnet.bench.steps import Case
+from faustnet.data import load_data
 from faustnet.devices import has_triton
 from faustnet.environment import environment
 
@@ -22,15 +23,12 @@ def base(device: torch.device) -> Case:
 
 
 def measure_steps(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
-    """By depth; on a GPU in each precision, with backprop in the one that is fastest for it, and compiled too."""
+    """By depth; on a GPU in each precision, and backprop through torch.compile too."""
     lines = [_step(replace(base(device), layers=layers), device, seconds, say) for layers in DEPTHS[device.type]]
     found: dict[str, Any] = {"steps": lines}
     if device.type == "cuda":
         others = [replace(Case(), layers=layers, precision=p) for p in ("tf32", "float32") for layers in (4, 8, 16)]
         found["steps_in_other_precisions"] = [_step(case, device, seconds, say) for case in others]
-        for line in lines:
-            same = [o for o in found["steps_in_other_precisions"] if o["layers"] == line["layers"]]
-            line["backprop_us"] = min(o["backprop_us"] for o in [line, *same])
     if has_triton(device):
         for line in lines:
             if 4 <= line["layers"] <= 16:
@@ -42,10 +40,11 @@ def measure_steps(device: torch.device, seconds: float, data_dir: Path | None, s
 
 def _step(case: Case, device: torch.device, seconds: float, say: Say) -> dict[str, Any]:
     line = {"device": device.type, **_facts(case), **steps.measure(case, device, seconds)}
-    ratios = "   ".join(f"{name} {line[f'{name}_us'] / line['backprop_us']:.2f}" for name in ("sequential", "wavefront"))
     say(
-        f"{case.layers:3} × {case.width}, embedding {case.embedding}, batch {case.batch}, {case.classes} classes, "
-        f"{case.representatives} representatives, {case.precision}: backprop {line['backprop_us']:.0f} µs   {ratios}"
+        f"{case.layers} × {case.width}, embedding {case.embedding}, batch {case.batch}, classes {case.classes}, "
+        f"representatives {case.representatives}, {case.precision}: backprop {line['backprop_us'] / 1000:,.3f} ms; "
+        f"times that: sequential {line['sequential_us'] / line['backprop_us']:.2f}, "
+        f"wavefront {line['wavefront_us'] / line['backprop_us']:.2f}"
     )
     return line
 
@@ -72,6 +71,9 @@ def measure_memory(device: torch.device, seconds: float, data_dir: Path | None, 
     def on_line(line: dict[str, Any]) -> None:
         say(f"{line['layers']:3} layers, {line['system']:24} peak {line['peak']:8.1f} MiB above what there was before")
 
+    if not memory.can_measure(device):
+        say("memory on a CPU is measured on Linux only: left out")
+        return {}
     return {"memory": memory.measure(device, on_line)}
 
 
@@ -91,9 +93,10 @@ def measure_prediction(device: torch.device, seconds: float, data_dir: Path | No
 
 def measure_early_exit(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
     """On Fashion-MNIST, the threshold chosen on 5,000 training images."""
+    say("training on Fashion-MNIST for early exit …")
     found = prediction.early_exit(device, data_dir)
     say(
-        f"early exit on Fashion-MNIST at a margin of {found['threshold']:.2f}: {found['saved']:.0%} of the multiplications "
+        f"early exit on Fashion-MNIST at a margin of {found['threshold']}: {found['saved']:.0%} of the multiplications "
         f"saved, accuracy {found['accuracy']:.2%} instead of {found['accuracy_of_all_layers']:.2%}"
     )
     return {"early_exit": found}
@@ -103,6 +106,7 @@ def measure_training(device: torch.device, seconds: float, data_dir: Path | None
     """60 epochs of CIFAR-10 on a GPU, 2 on a CPU, with an evaluation after each."""
     found = []
     for method in ("faust-representative", "backprop"):
+        say(f"training {method} on CIFAR-10 …")
         line = prediction.training(method, 60 if device.type == "cuda" else 2, device, data_dir)
         found.append(line)
         say(
@@ -122,6 +126,9 @@ PARTS: dict[str, Callable[[torch.device, float, Path | None, Say], dict[str, Any
 }
 
 
+NEEDED = {"early-exit": "fashion-mnist", "training": "cifar10"}  # data sets
+
+
 def run(
     parts: list[str],
     device: torch.device,
@@ -131,7 +138,10 @@ def run(
     save: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     """Measure the parts that were named, one after the other, and have each saved as soon as it is there."""
-    found: dict[str, Any] = {"environment": environment(device, seed=0)}
+    for part, dataset in NEEDED.items():
+        if part in parts:
+            load_data(dataset, data_dir)  # to find out now whether it is there
+    found: dict[str, Any] = {"environment": environment(device, seed=0), "seconds_for_a_case": seconds}
     for part in parts:
         found |= PARTS[part](device, seconds, data_dir, say)
         save(found)

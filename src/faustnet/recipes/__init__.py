@@ -80,10 +80,10 @@ def as_table(recipe: Recipe) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(recipe)))
 
 
-def differences(one: Recipe, other: Recipe) -> list[str]:
-    """The dotted keys in which two recipes differ."""
+def differences(one: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
+    """The dotted keys in which two recipes differ, with the values that they have."""
     a, b = _flat(as_table(one)), _flat(as_table(other))
-    return [key for key in {**a, **b} if a.get(key) != b.get(key)]
+    return {key: (a.get(key), b.get(key)) for key in {**a, **b} if a.get(key) != b.get(key)}
 
 
 def read_recipe(name: str | Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import torch
@@ -34,10 +33,14 @@ class Schedule(ABC):
 
     def enter(self, stage: int) -> None:
         """Begin a stage, with a fresh optimiser."""
+        self.release()
         self.stage = stage
         self.plan = Plan(self.device)
         self._make_ready()
         self.totals = torch.zeros(len(self.layers), device=self.device)
+
+    def release(self) -> None:
+        """Let go of what was recorded, and of the memory that it takes; the next step records anew."""
         self._replay = None
 
     @property
@@ -60,10 +63,6 @@ class Schedule(ABC):
 
     def drain(self) -> None:  # noqa: B027
         """Bring every layer as far as the first one."""
-
-    def _same_random_numbers(self) -> AbstractContextManager[None]:
-        """What is drawn in this block will be drawn again after it."""
-        return torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else [])
 
     @property
     def _recordable(self) -> bool:
@@ -113,6 +112,8 @@ class OneOptimiser(Schedule):
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         numbers = {name: number for number, name in enumerate(self._parameter_names())}
         shapes = {name: parameter.shape for name, parameter in self.method.named_parameters()}
+        if not tensors:  # it had taken no step
+            return
         whole = self.optimiser.state_dict()
         whole["state"] = {}
         for key, tensor in tensors.items():
@@ -120,7 +121,7 @@ class OneOptimiser(Schedule):
             if tensor.shape not in ((), shapes[name]):
                 raise ValueError(f"the optimiser's {word} of {name} is of another network")
             whole["state"].setdefault(numbers[name], {})[word] = tensor
-        if len(whole["state"]) not in (0, len(numbers)):
+        if len(whole["state"]) != len(numbers):
             raise ValueError("the optimiser remembers some parameters only")
         self.optimiser.load_state_dict(whole)
 
@@ -133,5 +134,7 @@ class OneOptimiser(Schedule):
 def local(method: Method, schedule: str) -> LocalMethod:
     """The method, if its layers can be trained apart."""
     if not isinstance(method, LocalMethod):
-        raise FaustnetError(f"{method.name} cannot train one layer alone, as the {schedule} schedule does: use sequential.")
+        raise FaustnetError(
+            f"The layers of {method.name} need each other, so there is no {schedule} schedule: use sequential."
+        )
     return method

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from faustnet.randomness import unchanged_generators
+
 WARM_UP = 3  # times that a step is taken, and taken back, before it is recorded
 
 
@@ -17,7 +19,9 @@ class Plan:
     def __init__(self, device: torch.device):
         self.table: Tensor | None = None  # (steps, numbers), whole numbers or the bits of others
         self.kinds: list[tuple[torch.dtype, torch.Size]] = []  # of a row of each table
-        self.position = torch.zeros(1, dtype=torch.long, device=device)
+        self.device = device
+        # mps has no double precision: there the table stays on the CPU, and what is read goes over in single.
+        self.position = torch.zeros(1, dtype=torch.long, device="cpu" if device.type == "mps" else device)
 
     def lay_out(self, tables: Sequence[Tensor], position: int) -> None:
         """Tables (steps, …) of int64 or float64, of the same size each time: a recorded step reads them where they were
@@ -34,7 +38,10 @@ class Plan:
         row = self.table.index_select(0, self.position)[0]
         self.position += 1
         parts = row.split([shape.numel() for _, shape in self.kinds])
-        return [part.view(dtype).view(shape) for part, (dtype, shape) in zip(parts, self.kinds, strict=True)]
+        found = [part.view(dtype).view(shape) for part, (dtype, shape) in zip(parts, self.kinds, strict=True)]
+        if self.device.type == "mps":
+            found = [part.float() if part.is_floating_point() else part for part in found]
+        return [part.to(self.device) for part in found]
 
 
 class Recording:
@@ -51,12 +58,12 @@ class Recording:
         device = before[0].device
         aside = torch.cuda.Stream(device)
         aside.wait_stream(torch.cuda.current_stream(device))
-        with torch.random.fork_rng(devices=[device]), torch.cuda.stream(aside):
+        with unchanged_generators(device), torch.cuda.stream(aside):
             for _ in range(WARM_UP):
                 step()
-            with torch.no_grad():
-                for tensor, value in zip(changes, before, strict=True):
-                    tensor.copy_(value)
+                with torch.no_grad():
+                    for tensor, value in zip(changes, before, strict=True):
+                        tensor.copy_(value)
         torch.cuda.current_stream(device).wait_stream(aside)
         with torch.cuda.graph(self.graph):
             step()

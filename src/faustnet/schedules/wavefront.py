@@ -11,6 +11,7 @@ from torch import Tensor
 from faustnet.layers import Layer, Linear, stacked
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings, StackedOptimiser
+from faustnet.randomness import unchanged_generators
 from faustnet.schedules.base import Schedule, local
 
 
@@ -57,7 +58,7 @@ class Wavefront(Schedule):
 
     def _make_room(self, index: Tensor) -> None:
         """For what is on its way between layers."""
-        with self._same_random_numbers():
+        with unchanged_generators(self.device):
             rows = self.local.rows(self.train.augmented(index), self.train.labels[index])
         for group in self.groups:
             group.make_room(rows)
@@ -81,7 +82,7 @@ class Wavefront(Schedule):
     def drain(self) -> None:
         if self.taken < len(self.batches):  # stopped on the way
             self._lay_out(self.taken, self.taken)
-        with self._same_random_numbers():
+        with unchanged_generators(self.device):
             for _ in self.layers[1:]:
                 super().step()
         self.steps += self.taken - self.first
@@ -130,6 +131,8 @@ class Wavefront(Schedule):
         return slots
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        if not tensors:  # it had taken no step
+            return
         steps = {tensor.item() for key, tensor in tensors.items() if key.endswith("/step")}
         slots = self._slots()
         kept = {key: tensor for key, tensor in tensors.items() if not key.endswith("/step")}
