@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -21,7 +22,7 @@ from faustnet.errors import FaustnetError, unknown
 from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.progress import Lines
 from faustnet.recipes import Recipe, put, read_recipe, recipe_from, set_key, shipped_recipes
-from faustnet.runs import Run, Stopped
+from faustnet.runs import Run, Stopped, write_whole
 from faustnet.runs import train as train_recipe
 from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table
 from faustnet.version import VERSION
@@ -247,7 +248,7 @@ def bench(
 
     def save(found: dict[str, Any]) -> None:
         if out is not None:
-            _write_json(out, found)
+            write_whole(out, (json.dumps(found, indent=1) + "\n").encode())
 
     try:
         run_bench(parts or list(BENCH_PARTS), where, seconds, data_dir, typer.echo, save)
@@ -308,21 +309,13 @@ def _free_folder(name: str) -> Path:
     return folder
 
 
-def _write_json(path: Path, content: Any) -> None:
-    """Put a whole file in place, or leave what was there."""
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
-
-
 def _check_writable(path: Path) -> None:
     """Find out before the work whether its result can be kept."""
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        temporary = path.with_name(f".{path.name}.part")
-        temporary.touch()
-        temporary.unlink()
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
     except OSError as error:
         raise FaustnetError(f"{path} cannot be written ({error.strerror}): choose another --out.") from None
 

@@ -105,24 +105,13 @@ class Run:
     def write(self, name: str, content: bytes) -> None:
         """Put a whole file in place, or leave what was there."""
         path = self.folder / name
-        temporary = None
         try:
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=PARTIAL, dir=self.folder)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
+            write_whole(path, content)
         except OSError as error:
             raise FaustnetError(
                 f"{path} could not be written ({error.strerror}): make room for it, then continue with "
                 f"'faustnet train --resume --out {self.folder}' from what was saved before."
             ) from None
-        finally:
-            if temporary:
-                with suppress(FileNotFoundError):
-                    os.unlink(temporary)
 
     def write_json(self, name: str, content: Any) -> None:
         self.write(name, (json.dumps(content, indent=1) + "\n").encode())
@@ -163,6 +152,21 @@ class Run:
                 trainer.restore(tensors, json.loads(metadata["facts"]))
             except (RuntimeError, LookupError, ValueError, TypeError, AttributeError):
                 raise FaustnetError(f"{path} does not fit its recipe: delete it to start the run anew.") from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Put a whole file in place, or leave what was there."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
 
 
 def train(

@@ -1,10 +1,9 @@
 """The memory that training takes, by depth: every system in a process of its own.
 
-Weights, gradients and the optimiser's memory are the sizes of those tensors; activations are the
-most that autograd kept at one time; cached is what the greedy schedule keeps of the training set. The peak is measured
-from outside, and is less than the sum where the parts are not largest at one time: on a GPU it is what PyTorch had
-allocated, on a CPU the process's largest resident size, less what there was before the network was made. Steps are
-taken one by one, not recorded.
+Weights, gradients and the optimiser's memory are the sizes of those tensors; activations are the most that autograd kept
+at one time; cached is what the greedy schedule keeps of the training set. The peak is measured from outside, and is less
+than the sum where the parts are not largest at one time: on a GPU it is what PyTorch had allocated, on a CPU the
+process's largest resident size, less what there was before the network was made. Steps are taken one by one, not recorded.
 """
 
 import json

@@ -92,7 +92,7 @@ def room_for(shape: tuple[int, ...], like: Tensor) -> Tensor:
         except OSError as error:
             raise FaustnetError(
                 f"The layer's activations take {size / 2**30:.1f} GiB, which neither memory nor {tempfile.gettempdir()} has "
-                f"room for ({error.strerror}): name another folder in TMPDIR, or use another schedule."
+                f"room for ({error.strerror}): name another folder in TMPDIR, and continue the run."
             ) from None
         numbers = np.dtype(str(like.dtype).removeprefix("torch."))
         return torch.from_numpy(np.memmap(file, numbers, mode="r+", shape=shape))
