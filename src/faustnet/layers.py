@@ -162,7 +162,7 @@ class _EntryProduct(torch.autograd.Function):
         ctx.save_for_backward(first, others)
         together = others.new_empty(1 + len(others), others.shape[1], weight.shape[1])
         torch.bmm(others, weight.mT, out=together[1:])
-        torch.bmm(first, entry.mT, out=together[:1])
+        torch.mm(first[0], entry[0].mT, out=together[0])
         return together
 
     @staticmethod

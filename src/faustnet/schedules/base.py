@@ -48,21 +48,26 @@ class Schedule(ABC):
     def layers(self) -> range:
         """Whose losses a step of this stage gives."""
 
+    @abstractmethod
     def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
         """The positions of an epoch's images, (T, B), and its learning rates, (T,); `step` goes on with batch `first`."""
-        self.plan.lay_out([batches, rates], first)
 
+    @abstractmethod
     def step(self) -> None:
         """Take in the next batch."""
+
+    @abstractmethod
+    def drain(self) -> None:
+        """Bring every layer as far as the first one; `begin` comes next."""
+
+    def _tick(self) -> None:
+        """`_work`, recorded where that is possible."""
         if not self._recordable:
             self._work()
             return
         if self._replay is None:
             self._replay = Recording(self._work, [self.plan.position, self.totals, *self._changes()])
         self._replay()
-
-    def drain(self) -> None:  # noqa: B027
-        """Bring every layer as far as the first one."""
 
     @property
     def _recordable(self) -> bool:
@@ -74,7 +79,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def _work(self) -> None:
-        """What a step does, from reading its row of the plan on."""
+        """What a tick does, reading one row of the plan."""
 
     @abstractmethod
     def _changes(self) -> list[Tensor]:
@@ -93,6 +98,15 @@ class OneOptimiser(Schedule):
     """A schedule whose layers all take their steps together, by one of torch's optimisers."""
 
     optimiser: Optimizer
+
+    def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
+        self.plan.lay_out([batches, rates], first)
+
+    def step(self) -> None:
+        self._tick()
+
+    def drain(self) -> None:
+        """All layers are as far as each other after every step."""
 
     def _take_step(self, rate: Tensor) -> None:
         for group in self.optimiser.param_groups:

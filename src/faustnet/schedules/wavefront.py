@@ -1,17 +1,18 @@
 """All layers at once, each on the batch that the layer before it has just finished."""
 
 import copy
+import functools
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import groupby, pairwise
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from faustnet.layers import Layer, Linear, stacked
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings, StackedOptimiser
-from faustnet.randomness import unchanged_generators
+from faustnet.randomness import generator_states, set_generator_states
 from faustnet.schedules.base import Schedule, local
 
 
@@ -23,6 +24,8 @@ class Wavefront(Schedule):
     A table says for every tick which layers are active and how fast each learns. The rest compute on whatever lies in
     front of them and stay as they are; so all ticks are the same work, from the first, with one active layer, to the
     last ones, which drain the pipe.
+
+    While the layers work, what they need at the next tick is fetched.
     """
 
     name = "wavefront"
@@ -41,8 +44,10 @@ class Wavefront(Schedule):
         if self.device.type == "cuda":
             largest = max(self.groups, key=len)
             for group in self.groups:  # what takes the longest gets out of the others' way
-                group.stream = torch.cuda.Stream(self.device, priority=0 if group is largest else -1)
+                group.stream = torch.cuda.Stream(self.device, priority=-1 if group is largest else -2)
+                group.aside = torch.cuda.Stream(self.device, priority=-1)
         self.labels: Tensor | None = None  # (T, B), of an epoch's batches
+        self.needed: tuple[Tensor, Tensor] | None = None  # at the next tick: each layer's labels and factors
         self.steps = 0  # that every layer has taken
 
     def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
@@ -50,23 +55,20 @@ class Wavefront(Schedule):
         labels = self.train.labels[batches.to(self.device)]
         if self.labels is None:
             self.labels = labels
-            self._make_room(batches[0].to(self.device))
         self.labels.copy_(labels)
         for group in self.groups:
             group.refresh()
+        self._remember_generators()
         self._lay_out(len(batches), first)
 
-    def _make_room(self, index: Tensor) -> None:
-        """For what is on its way between layers."""
-        with unchanged_generators(self.device):
-            rows = self.local.rows(self.train.augmented(index), self.train.labels[index])
-        for group in self.groups:
-            group.make_room(rows)
+    def _remember_generators(self) -> None:
+        """As they are before the next batch is fetched: that one is fetched early, and perhaps in vain."""
+        self.generators = generator_states(self.device)
 
     def _lay_out(self, end: int, tick: int) -> None:
         """For every tick: the images that come in; and for each layer the number of its batch and the optimiser's factors,
-        where it is active if that batch is one from the first to before `end`."""
-        ticks = torch.arange(len(self.batches) + len(self.layers) - 1)
+        where it is active if that batch is one from the first to before `end`. Then fetch what `tick` needs."""
+        ticks = torch.arange(len(self.batches) + len(self.layers))  # the last one is fetched and not worked on
         batch = ticks.unsqueeze(1) - torch.arange(len(self.layers))  # of each layer
         active = (batch >= self.first) & (batch < end)
         last = len(self.batches) - 1
@@ -74,47 +76,55 @@ class Wavefront(Schedule):
         batch = batch.clamp(0, last)
         factors = self.settings.factors(self.rates[batch], steps, active)
         self.plan.lay_out([self.batches[ticks.clamp(max=last)], batch, factors], tick)
+        self._take_in(*self._fetch())
+
+    def _fetch(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What the next tick needs: the first layer's rows, (R, d), all layers' labels, (n, B), and factors, (n, 4)."""
+        assert self.labels is not None
+        index, batch, factors = self.plan.read()
+        labels = self.labels.index_select(0, batch)
+        return self.local.rows(self.train.augmented(index), labels[0]), labels, factors
+
+    def _take_in(self, rows: Tensor, labels: Tensor, factors: Tensor) -> None:
+        if self.needed is None:
+            self.needed = labels, factors
+            for group in self.groups:
+                group.make_room(rows)
+        self.groups[0].takes(rows)
+        self.needed[0].copy_(labels)
+        self.needed[1].copy_(factors)
 
     def step(self) -> None:
-        super().step()
+        self._remember_generators()
+        self._tick()
         self.taken += 1
 
     def drain(self) -> None:
         if self.taken < len(self.batches):  # stopped on the way
             self._lay_out(self.taken, self.taken)
-        with unchanged_generators(self.device):
-            for _ in self.layers[1:]:
-                super().step()
+        for _ in self.layers[1:]:
+            self._tick()
+        set_generator_states(self.generators, self.device)
         self.steps += self.taken - self.first
-        self.first = self.taken
 
     def _work(self) -> None:
-        assert self.labels is not None
-        first, *later = self.groups
+        assert self.needed is not None
+        labels, factors = self.needed
         with self._beside_each_other():
-            for group in later:
-                with group.at_work():
-                    group.look()
-            with first.at_work() as stream:
-                index, batch, factors = self.plan.read()
-                labels = self.labels.index_select(0, batch)  # (layers, B)
-                known = stream.record_event() if stream else None
-                first.takes(self.local.rows(self.train.augmented(index), labels[0]))
-                first.look()
-            found = []
             for group in self.groups:
-                with group.at_work() as stream:
-                    if stream and known:
-                        stream.wait_event(known)
-                    found.append(group.learn(self.local, labels[group.span], factors[group.span]))
-        self.totals += torch.where(factors[:, 3] > 0, torch.cat(found), 0)
+                with group.at_work():
+                    self.totals[group.span] += group.work(self.local, labels[group.span], factors[group.span])
+            fetched = self._fetch()
         for before, group in pairwise(self.groups):
             group.takes(before.passed_on)
+        for group in self.groups:
+            group.forget()
+        self._take_in(*fetched)
 
     @contextmanager
     def _beside_each_other(self) -> Iterator[None]:
         """The groups' streams begin here with what was done before, and all that comes after waits for them."""
-        streams = [group.stream for group in self.groups if group.stream]
+        streams = [stream for group in self.groups for stream in (group.stream, group.aside) if stream]
         for stream in streams:
             stream.wait_stream(torch.cuda.current_stream(self.device))
         yield
@@ -122,7 +132,8 @@ class Wavefront(Schedule):
             torch.cuda.current_stream(self.device).wait_stream(stream)
 
     def _changes(self) -> list[Tensor]:
-        return [tensor for group in self.groups for tensor in group.changes()]
+        assert self.needed is not None
+        return [*self.needed, *(tensor for group in self.groups for tensor in group.changes())]
 
     def state(self) -> dict[str, Tensor]:
         slots = {key: slot.clone() for key, slot in self._slots().items()}
@@ -158,11 +169,16 @@ class Wavefront(Schedule):
 
 class _Group:
     """Consecutive layers of one kind, stacked. `working` does the work: the stack itself, or a copy of it in the type that
-    matrices are multiplied in, if that is another."""
+    matrices are multiplied in, if that is another.
+
+    A parameter is updated as soon as its gradient is there; on a GPU that is done aside, while other gradients are still
+    being computed: one needs memory, the other arithmetic.
+    """
 
     rows: list[Tensor]  # (n, R, inputs), or apart the first's and the others': what each layer works on
     passed_on: Tensor  # (R, passed_on): what the last of them has made of it
     stream: torch.cuda.Stream | None = None  # where they work
+    aside: torch.cuda.Stream | None = None  # where parameters are updated
 
     def __init__(self, numbered: list[tuple[int, Layer]], settings: OptimiserSettings):
         self.first = numbered[0][0]
@@ -173,6 +189,8 @@ class _Group:
         if product_type is not None:
             self.working = copy.deepcopy(self.working).to(product_type)
         self.optimiser = StackedOptimiser(settings, [parameter for parameter, _, _ in self.stack.parts])
+        for part, at_work in zip(self.stack.parts, self.working.parameters(), strict=True):
+            at_work.register_post_accumulate_grad_hook(functools.partial(self._update, *part[:2]))
         parameter = self.stack.parts[0][0]
         self.ones = torch.ones(len(self.layers), dtype=parameter.dtype, device=parameter.device)
 
@@ -201,31 +219,35 @@ class _Group:
         for (parameter, _, _), at_work in zip(self.stack.parts, self.working.parameters(), strict=True):
             at_work.copy_(parameter)
 
-    @contextmanager
-    def at_work(self) -> Iterator[torch.cuda.Stream | None]:
+    def at_work(self) -> AbstractContextManager[object]:
         """On the group's own stream, if it has one."""
-        with torch.cuda.stream(self.stream):
-            yield self.stream
+        return torch.cuda.stream(self.stream)
 
-    def look(self) -> None:
-        """Each layer at what lies in front of it."""
-        self.activation, self.embedding = self.working(tuple(self.rows) if self.stack.has_entry else self.rows[0])
-
-    def learn(self, method: LocalMethod, labels: Tensor, factors: Tensor) -> Tensor:
-        """Each layer from its own loss; then it passes on what it had made before. (n, B), (n, 4) → (n,)"""
-        losses = method.local_loss(self.embedding, labels)
-        at_work = list(self.working.parameters())
-        gradients = torch.autograd.grad(losses, at_work, self.ones)
-        for (parameter, span, _), gradient, copy_ in zip(self.stack.parts, gradients, at_work, strict=True):
-            self.optimiser.update(parameter, gradient, factors[span], copy_)
-        activation = self.activation.detach()
+    def work(self, method: LocalMethod, labels: Tensor, factors: Tensor) -> Tensor:
+        """Each layer looks at what lies in front of it, learns from its own loss, and passes on what it had made before.
+        (n, B), (n, 4) → the losses of those that are active, (n,)"""
+        self.factors = factors
+        activation, embedding = self.working(tuple(self.rows) if self.stack.has_entry else self.rows[0])
+        losses = method.local_loss(embedding, labels)
+        losses.backward(self.ones)
+        activation = activation.detach()
         if self.stack.has_entry:
             self.rows[1].copy_(activation[:-1])
         elif len(self) > 1:
             self.rows[0][1:] = activation[:-1]
         self.passed_on = activation[-1]
-        del self.activation, self.embedding
-        return losses.detach()
+        return torch.where(factors[:, 3] > 0, losses.detach(), 0)
+
+    def _update(self, parameter: nn.Parameter, span: slice, at_work: Tensor) -> None:
+        assert at_work.grad is not None
+        if self.aside:
+            self.aside.wait_stream(torch.cuda.current_stream(at_work.device))
+        with torch.cuda.stream(self.aside):
+            self.optimiser.update(parameter, at_work.grad, self.factors[span], at_work)
+
+    def forget(self) -> None:
+        """The gradients, once all work is done: what is done aside may still need them until then."""
+        self.working.zero_grad()
 
     def changes(self) -> list[Tensor]:
         memory = (tensor for kept in self.optimiser.memory.values() for tensor in kept)
