@@ -15,6 +15,7 @@ from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings, StackedOptimiser
 from faustnet.schedules import SCHEDULES
+from faustnet.schedules.recording import Recording
 from faustnet.training import Trainer, TrainingSettings
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -40,24 +41,24 @@ def trainer(name: str, source: ImageSource, held_out: ImageSource, dropout: floa
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize(("name", "schedule"), PAIRS)
 def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
-    name: str, schedule: str, source: ImageSource, held_out: ImageSource
+    name: str, schedule: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = on_gpu(source, Augmentation(crop=int(schedule != "greedy")))
     trained = trainer(name, images, on_gpu(held_out), dropout=0.1, schedule=schedule, epochs=12)
-    step = trained.schedule.step
-    recorded = False
+    replay, replays = Recording.__call__, 0
 
-    def strict() -> None:
-        nonlocal recorded
-        torch.cuda.set_sync_debug_mode("error" if recorded else "default")
+    def strict(recording: Recording) -> None:
+        nonlocal replays
+        torch.cuda.set_sync_debug_mode("error")
         try:
-            step()
+            replay(recording)
         finally:
-            recorded = True
+            replays += 1
             torch.cuda.set_sync_debug_mode("default")
 
-    trained.schedule.step = strict  # type: ignore[method-assign]
+    monkeypatch.setattr(Recording, "__call__", strict)
     run_to_end(trained)
+    assert replays
     for number in range(trained.schedule.stages):
         stage = trained.history[12 * number : 12 * (number + 1)]
         for before, after in zip(stage[0].losses, stage[-1].losses, strict=True):

@@ -10,6 +10,7 @@ from faustnet.data import Augmentation, ImageSource, Scaling
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings, StackedOptimiser
+from faustnet.schedules.recording import Recording
 from faustnet.training import Trainer, TrainingSettings
 
 LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMethod)]
@@ -65,6 +66,24 @@ def assert_same(one: Trainer, other: Trainer) -> None:
     for a, b in zip(facts["history"], other_facts["history"], strict=True):
         assert a["losses"] == pytest.approx(b["losses"], rel=1e-5)
         assert (a["accuracy"], a["layer_accuracy"]) == (b["accuracy"], b["layer_accuracy"])
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "wavefront"])
+def test_steps_that_are_done_together_are_those_steps(
+    schedule: str, exact: ImageSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU eight steps are recorded as one; here they are done as one, and a stop comes between two such."""
+    one_by_one, together = (trainer(schedule, exact) for _ in range(2))
+    monkeypatch.setattr(Recording, "__init__", lambda self, work, changes: setattr(self, "work", work))
+    monkeypatch.setattr(Recording, "__call__", lambda self: self.work())
+    together.schedule.ticks.recorded = True
+    stop_after(together, 11)
+    stop_after(one_by_one, 11)
+    assert_same(together, one_by_one)
+    together.stopping = one_by_one.stopping = False
+    run_to_end(together)
+    run_to_end(one_by_one)
+    assert_same(together, one_by_one)
 
 
 @pytest.mark.parametrize(

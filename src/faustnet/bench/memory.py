@@ -106,7 +106,7 @@ def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
     batches, rates = case.plan()
     schedule.begin(batches, rates, 0)
     for _ in range(STEPS):
-        schedule._work()
+        schedule._work(1)
     layers = [size(layer.parameters()) for layer in method.network]
     found = {
         "weights": sum(layers),

@@ -22,11 +22,11 @@ from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings, remembered
 from faustnet.precision import multiplying, set_product_type
 from faustnet.schedules import SCHEDULES
-from faustnet.schedules.recording import Plan, Recording
+from faustnet.schedules.recording import Plan, Repeated
 
 Step = Callable[[], object]
 IMAGES = 4096
-STEPS = 195  # batches in the plan that every system goes through again and again; an epoch of CIFAR-10 has as many
+STEPS = 192  # batches in the plan that every system goes through again and again; an epoch of CIFAR-10 has 195
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,14 @@ def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -
         optimiser.step()
         optimiser.zero_grad()
 
-    if device.type != "cuda":
-        return work
-    with multiplying(case.precision):
-        return Recording(work, [plan.position, *network.parameters(), *remembered(optimiser)])
+    def works(times: int) -> None:
+        for _ in range(times):
+            work()
+
+    def changes() -> list[Tensor]:
+        return [plan.position, *network.parameters(), *remembered(optimiser)]
+
+    return Repeated(works, changes, recorded=device.type == "cuda").once_more
 
 
 def faust_step(case: Case, device: torch.device, schedule: str) -> Step:
@@ -116,8 +120,6 @@ def faust_step(case: Case, device: torch.device, schedule: str) -> Step:
         order.step()
         position += 1
 
-    with multiplying(case.precision):
-        step()
     return step
 
 

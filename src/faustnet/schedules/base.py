@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings, remembered
-from faustnet.schedules.recording import Plan, Recording
+from faustnet.schedules.recording import Plan, Repeated
 
 
 class Schedule(ABC):
@@ -29,7 +29,7 @@ class Schedule(ABC):
     def __init__(self, method: Method, train: Source, optimiser: OptimiserSettings):
         self.method, self.train, self.settings = method, train, optimiser
         self.device = train.labels.device
-        self._replay: Recording | None = None
+        self.ticks = Repeated(self._work, self._all_changes)
 
     def enter(self, stage: int) -> None:
         """Begin a stage, with a fresh optimiser."""
@@ -38,10 +38,11 @@ class Schedule(ABC):
         self.plan = Plan(self.device)
         self._make_ready()
         self.totals = torch.zeros(len(self.layers), device=self.device)
+        self.ticks.recorded = self._recordable
 
     def release(self) -> None:
-        """Let go of what was recorded, and of the memory that it takes; the next step records anew."""
-        self._replay = None
+        """Let go of what was recorded, and of the memory that it takes; the next steps are recorded anew."""
+        self.ticks.recordings.clear()
 
     @property
     @abstractmethod
@@ -54,20 +55,11 @@ class Schedule(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """Take in the next batch."""
+        """Take in the next batch; on a GPU the work on it may wait for the next steps, or for `drain`."""
 
     @abstractmethod
     def drain(self) -> None:
         """Bring every layer as far as the first one; `begin` comes next."""
-
-    def _tick(self) -> None:
-        """`_work`, recorded where that is possible."""
-        if not self._recordable:
-            self._work()
-            return
-        if self._replay is None:
-            self._replay = Recording(self._work, [self.plan.position, self.totals, *self._changes()])
-        self._replay()
 
     @property
     def _recordable(self) -> bool:
@@ -78,8 +70,11 @@ class Schedule(ABC):
         """Make what this stage needs."""
 
     @abstractmethod
-    def _work(self) -> None:
-        """What a tick does, reading one row of the plan."""
+    def _work(self, ticks: int) -> None:
+        """What is done at so many ticks, each with a row of the plan."""
+
+    def _all_changes(self) -> list[Tensor]:
+        return [self.plan.position, self.totals, *self._changes()]
 
     @abstractmethod
     def _changes(self) -> list[Tensor]:
@@ -103,10 +98,18 @@ class OneOptimiser(Schedule):
         self.plan.lay_out([batches, rates], first)
 
     def step(self) -> None:
-        self._tick()
+        self.ticks.once_more()
 
     def drain(self) -> None:
-        """All layers are as far as each other after every step."""
+        self.ticks.catch_up()
+
+    def _work(self, ticks: int) -> None:
+        for _ in range(ticks):
+            self._tick()
+
+    @abstractmethod
+    def _tick(self) -> None:
+        """The work on one batch."""
 
     def _take_step(self, rate: Tensor) -> None:
         for group in self.optimiser.param_groups:

@@ -50,7 +50,7 @@ class Greedy(OneOptimiser):
         on_device = not isinstance(self.received, CachedActivations) or self.received.activations.device == self.device
         return super()._recordable and on_device
 
-    def _work(self) -> None:
+    def _tick(self) -> None:
         index, rate = self.plan.read()
         y = self.received.labels[index]
         _, embedding = self.method.network[self.stage](self.local.rows(self.received.augmented(index), y))

@@ -1,5 +1,6 @@
-"""What is done ahead, so that a step is only what the device does: tables of what comes, and a recorded step."""
+"""What is done ahead, so that a step is only what the device does: tables of what comes, and recorded steps."""
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -7,7 +8,8 @@ from torch import Tensor
 
 from faustnet.randomness import unchanged_generators
 
-WARM_UP = 3  # times that a step is taken, and taken back, before it is recorded
+WARM_UP = 3  # times that work is done, and undone, before it is recorded
+AT_ONCE = 8  # steps that are recorded together
 
 
 class Plan:
@@ -44,15 +46,47 @@ class Plan:
         return [part.to(self.device) for part in found]
 
 
-class Recording:
-    """A step as one CUDA graph, to be replayed by calling it.
+class Repeated:
+    """Work that is done again and again. On a GPU it is recorded, AT_ONCE times over, and replayed when so many are due:
+    between two replays a GPU is idle for a while.
 
-    `changes` is all that the step changes, which recording leaves as it was. The step is kept because the graph uses its
-    tensors where they lie.
+    `work(n)` does it n times; `changes()` is all that it changes, which recording leaves as it was.
     """
 
-    def __init__(self, step: Callable[[], None], changes: Sequence[Tensor]):
-        self.step = step
+    def __init__(self, work: Callable[[int], None], changes: Callable[[], Sequence[Tensor]], recorded: bool = False):
+        self.work, self.changes = work, changes
+        self.recorded = recorded
+        self.due = 0
+        self.recordings: dict[int, Recording] = {}
+
+    def once_more(self) -> None:
+        """Now, or together with the next ones."""
+        self.due += 1
+        if self.due == AT_ONCE or not self.recorded:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Do what is due."""
+        for times in (AT_ONCE, 1):
+            while self.due >= times:
+                self._do(times)
+                self.due -= times
+
+    def _do(self, times: int) -> None:
+        if not self.recorded:
+            self.work(times)
+            return
+        if times not in self.recordings:
+            self.recordings[times] = Recording(functools.partial(self.work, times), self.changes())
+        self.recordings[times]()
+
+
+class Recording:
+    """Some work as one CUDA graph, to be replayed by calling it. The work is kept because the graph uses its tensors where
+    they lie."""
+
+    def __init__(self, work: Callable[[], None], changes: Sequence[Tensor]):
+        self.work = work
         self.graph = torch.cuda.CUDAGraph()
         before = [tensor.detach().clone() for tensor in changes]
         device = before[0].device
@@ -60,13 +94,13 @@ class Recording:
         aside.wait_stream(torch.cuda.current_stream(device))
         with unchanged_generators(device), torch.cuda.stream(aside):
             for _ in range(WARM_UP):
-                step()
+                work()
                 with torch.no_grad():
                     for tensor, value in zip(changes, before, strict=True):
                         tensor.copy_(value)
         torch.cuda.current_stream(device).wait_stream(aside)
         with torch.cuda.graph(self.graph):
-            step()
+            work()
 
     def __call__(self) -> None:
         self.graph.replay()

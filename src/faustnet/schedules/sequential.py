@@ -19,7 +19,7 @@ class Sequential(OneOptimiser):
     def layers(self) -> range:
         return range(len(self.method.network) if isinstance(self.method, LocalMethod) else 1)
 
-    def _work(self) -> None:
+    def _tick(self) -> None:
         index, rate = self.plan.read()
         found = []
         for losses in self.method.losses(self.train.augmented(index), self.train.labels[index]):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from faustnet.layers import Layer, Linear, stacked
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings, StackedOptimiser
-from faustnet.randomness import generator_states, set_generator_states
+from faustnet.randomness import unchanged_generators
 from faustnet.schedules.base import Schedule, local
 
 
@@ -25,7 +25,7 @@ class Wavefront(Schedule):
     front of them and stay as they are; so all ticks are the same work, from the first, with one active layer, to the
     last ones, which drain the pipe.
 
-    While the layers work, what they need at the next tick is fetched.
+    Where several ticks are done together, what the layers need at the next one is fetched while they work.
     """
 
     name = "wavefront"
@@ -47,7 +47,6 @@ class Wavefront(Schedule):
                 group.stream = torch.cuda.Stream(self.device, priority=-1 if group is largest else -2)
                 group.aside = torch.cuda.Stream(self.device, priority=-1)
         self.labels: Tensor | None = None  # (T, B), of an epoch's batches
-        self.needed: tuple[Tensor, Tensor] | None = None  # at the next tick: each layer's labels and factors
         self.steps = 0  # that every layer has taken
 
     def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
@@ -55,20 +54,23 @@ class Wavefront(Schedule):
         labels = self.train.labels[batches.to(self.device)]
         if self.labels is None:
             self.labels = labels
+            self._make_room(batches[0].to(self.device))
         self.labels.copy_(labels)
         for group in self.groups:
             group.refresh()
-        self._remember_generators()
         self._lay_out(len(batches), first)
 
-    def _remember_generators(self) -> None:
-        """As they are before the next batch is fetched: that one is fetched early, and perhaps in vain."""
-        self.generators = generator_states(self.device)
+    def _make_room(self, index: Tensor) -> None:
+        """For what is on its way between layers."""
+        with unchanged_generators(self.device):
+            rows = self.local.rows(self.train.augmented(index), self.train.labels[index])
+        for group in self.groups:
+            group.make_room(rows)
 
     def _lay_out(self, end: int, tick: int) -> None:
         """For every tick: the images that come in; and for each layer the number of its batch and the optimiser's factors,
-        where it is active if that batch is one from the first to before `end`. Then fetch what `tick` needs."""
-        ticks = torch.arange(len(self.batches) + len(self.layers))  # the last one is fetched and not worked on
+        where it is active if that batch is one from the first to before `end`."""
+        ticks = torch.arange(len(self.batches) + len(self.layers) - 1)
         batch = ticks.unsqueeze(1) - torch.arange(len(self.layers))  # of each layer
         active = (batch >= self.first) & (batch < end)
         last = len(self.batches) - 1
@@ -76,50 +78,42 @@ class Wavefront(Schedule):
         batch = batch.clamp(0, last)
         factors = self.settings.factors(self.rates[batch], steps, active)
         self.plan.lay_out([self.batches[ticks.clamp(max=last)], batch, factors], tick)
-        self._take_in(*self._fetch())
 
     def _fetch(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What the next tick needs: the first layer's rows, (R, d), all layers' labels, (n, B), and factors, (n, 4)."""
+        """What a tick needs: the first layer's rows, (R, d), all layers' labels, (n, B), and factors, (n, 4)."""
         assert self.labels is not None
         index, batch, factors = self.plan.read()
         labels = self.labels.index_select(0, batch)
         return self.local.rows(self.train.augmented(index), labels[0]), labels, factors
 
-    def _take_in(self, rows: Tensor, labels: Tensor, factors: Tensor) -> None:
-        if self.needed is None:
-            self.needed = labels, factors
-            for group in self.groups:
-                group.make_room(rows)
-        self.groups[0].takes(rows)
-        self.needed[0].copy_(labels)
-        self.needed[1].copy_(factors)
-
     def step(self) -> None:
-        self._remember_generators()
-        self._tick()
+        self.ticks.once_more()
         self.taken += 1
 
     def drain(self) -> None:
+        self.ticks.catch_up()
         if self.taken < len(self.batches):  # stopped on the way
             self._lay_out(self.taken, self.taken)
-        for _ in self.layers[1:]:
-            self._tick()
-        set_generator_states(self.generators, self.device)
+        with unchanged_generators(self.device):
+            for _ in self.layers[1:]:
+                self.ticks.once_more()
+            self.ticks.catch_up()
         self.steps += self.taken - self.first
 
-    def _work(self) -> None:
-        assert self.needed is not None
-        labels, factors = self.needed
-        with self._beside_each_other():
+    def _work(self, ticks: int) -> None:
+        rows, labels, factors = self._fetch()
+        for left in reversed(range(ticks)):
+            self.groups[0].takes(rows)
+            with self._beside_each_other():
+                for group in self.groups:
+                    with group.at_work():
+                        self.totals[group.span] += group.work(self.local, labels[group.span], factors[group.span])
+                if left:
+                    rows, labels, factors = self._fetch()
+            for before, group in pairwise(self.groups):
+                group.takes(before.passed_on)
             for group in self.groups:
-                with group.at_work():
-                    self.totals[group.span] += group.work(self.local, labels[group.span], factors[group.span])
-            fetched = self._fetch()
-        for before, group in pairwise(self.groups):
-            group.takes(before.passed_on)
-        for group in self.groups:
-            group.forget()
-        self._take_in(*fetched)
+                group.forget()
 
     @contextmanager
     def _beside_each_other(self) -> Iterator[None]:
@@ -132,8 +126,7 @@ class Wavefront(Schedule):
             torch.cuda.current_stream(self.device).wait_stream(stream)
 
     def _changes(self) -> list[Tensor]:
-        assert self.needed is not None
-        return [*self.needed, *(tensor for group in self.groups for tensor in group.changes())]
+        return [tensor for group in self.groups for tensor in group.changes()]
 
     def state(self) -> dict[str, Tensor]:
         slots = {key: slot.clone() for key, slot in self._slots().items()}
