@@ -92,6 +92,13 @@ def relu_norm(hidden: Tensor, bias: Tensor) -> Tensor:
 
 
 @triton.jit
+def _tile(matrix, rows, real, columns, width):
+    """These rows, where real, and columns of a matrix (…, width); nought elsewhere."""
+    inside = real[:, None] & (columns < width)[None, :]
+    return tl.load(matrix + rows[:, None] * width + columns[None, :], mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
 def _tuplet(
     embedding, positive, losses, by_embedding, by_products,
     anchors, references, values, scale, smoothing,
@@ -107,13 +114,8 @@ def _tuplet(
     squares = tl.zeros((REFERENCES,), dtype=tl.float32)
     for start in range(0, values, VALUES):
         v = start + tl.arange(0, VALUES)
-        a = tl.load(embedding + at[:, None] * values + v[None, :], mask=real[:, None] & (v < values)[None, :], other=0.0).to(
-            tl.float32
-        )
-        r = tl.load(
-            embedding + (anchors + to)[:, None] * values + v[None, :],
-            mask=known[:, None] & (v < values)[None, :], other=0.0,
-        ).to(tl.float32)  # fmt: skip
+        a = _tile(embedding, at, real, v, values)
+        r = _tile(embedding, anchors + to, known, v, values)
         products = tl.dot(a, tl.trans(r), products, input_precision="tf32x3")
         squares += tl.sum(r * r, axis=1)
     z = tl.where(known[None, :], (2 * products - squares[None, :]) * scale, float("-inf"))
@@ -131,10 +133,7 @@ def _tuplet(
     tl.store(by_products + place, by_product, mask=real[:, None] & known[None, :])
     for start in range(0, values, VALUES):
         v = start + tl.arange(0, VALUES)
-        r = tl.load(
-            embedding + (anchors + to)[:, None] * values + v[None, :],
-            mask=known[:, None] & (v < values)[None, :], other=0.0,
-        ).to(tl.float32)  # fmt: skip
+        r = _tile(embedding, anchors + to, known, v, values)
         by_a = tl.dot(by_product, r, input_precision="tf32x3")
         tl.store(by_embedding + at[:, None] * values + v[None, :], by_a, mask=real[:, None] & (v < values)[None, :])
 
@@ -155,17 +154,12 @@ def _tuplet_references(
     for start in range(0, anchors, ANCHORS):
         at = start + tl.arange(0, ANCHORS)
         real = at < anchors
-        by_product = tl.load(
-            by_products + (layer * anchors + at)[:, None] * references + to[None, :],
-            mask=real[:, None] & (to < references)[None, :], other=0.0,
-        )  # fmt: skip
-        a = tl.load(embedding + at[:, None] * values + v[None, :], mask=real[:, None] & (v < values)[None, :], other=0.0).to(
-            tl.float32
-        )
+        by_product = _tile(by_products, layer * anchors + at, real, to, references)
+        a = _tile(embedding, at, real, v, values)
         by_r = tl.dot(tl.trans(by_product), a, by_r, input_precision="tf32x3")
         totals += tl.sum(by_product, axis=0)
     place = (anchors + to)[:, None] * values + v[None, :]
-    r = tl.load(embedding + place, mask=inside, other=0.0).to(tl.float32)
+    r = _tile(embedding, anchors + to, to < references, v, values)
     tl.store(by_embedding + place, by_r - totals[:, None] * r, mask=inside)
 
 
