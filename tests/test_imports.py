@@ -7,17 +7,17 @@ import faustnet
 
 ROOT = Path(faustnet.__file__).parent
 LEVELS = [
-    {"errors", "version", "tables"},
-    {"devices", "environment", "kernels", "randomness"},
+    {"errors", "version", "tables", "paper"},
+    {"devices", "environment", "kernels", "randomness", "report"},
     {"losses", "layers", "optimisers", "data"},
-    {"network", "references", "precision"},
+    {"network", "references", "precision", "read_outs"},
     {"methods"},
     {"schedules", "evaluation"},
     {"training"},
     {"recipes"},
     {"model"},
     {"runs", "progress"},
-    {"api", "bench"},
+    {"api", "bench", "inspection", "reproduce"},
     {"cli", "__init__"},
     {"__main__"},
 ]

@@ -8,10 +8,12 @@ import torch
 from faustnet.losses import (
     goodness,
     goodness_loss,
+    marginal_contrastive_loss,
     paired_squared_distances,
     reference_tuplet_loss,
     soft_minimum,
     squared_distances,
+    symmetric_loss,
     triplet_loss,
     tuplet_loss,
 )
@@ -133,3 +135,32 @@ def test_layers_that_are_computed_at_once_are_computed_each_by_itself() -> None:
     for function, arguments in calls.items():
         apart = [function(*layer) for layer in zip(*arguments, strict=True)]
         torch.testing.assert_close(function(*arguments), torch.stack(apart))
+
+
+def test_symbas_loss_is_that_of_the_difference_alone() -> None:
+    positive, negative = torch.tensor([1.0, 0.3]), torch.tensor([0.5, 0.9])
+    expected = (math.log(1 + math.exp(-4 * 0.5)) + math.log(1 + math.exp(4 * 0.6))) / 2
+    assert symmetric_loss(positive, negative, 4.0).item() == pytest.approx(expected)
+    assert symmetric_loss(positive + 7, negative + 7, 4.0).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_marginal_contrastive_loss_written_out() -> None:
+    """For two layers at once; one row has nothing of its own class beside it."""
+    torch.manual_seed(0)
+    embedding, labels = torch.randn(2, 7, 5, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 2, 0, 1])
+    margins, temperature = torch.tensor([0.4, 0.1], dtype=torch.float64), 0.2
+    found = marginal_contrastive_loss(embedding, labels.expand(2, -1), margins, temperature)
+    for layer, rows in enumerate(embedding):
+        total = 0.0
+        for i in range(7):
+            exponentials = {}
+            for j in range(7):
+                cosine = float(rows[i] @ rows[j] / (rows[i].norm() * rows[j].norm()))
+                if labels[i] == labels[j]:
+                    cosine = min(cosine + float(margins[layer]), 1)
+                exponentials[j] = math.exp(cosine / temperature)
+            whole = sum(exponentials[j] for j in range(7) if j != i)
+            others = [j for j in range(7) if j != i and labels[j] == labels[i]]
+            if others:
+                total += sum(-math.log(exponentials[j] / whole) for j in others) / len(others) - math.log(len(others))
+        assert found[layer].item() == pytest.approx(total / 7)

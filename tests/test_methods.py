@@ -7,13 +7,16 @@ from conftest import SMALL, run_to_end, small_method, small_trainer, started
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.evaluation import evaluating
+from faustnet.losses import marginal_contrastive_loss
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
 from faustnet.randomness import seeded
+from faustnet.read_outs import ReadOut
 
 VARIANTS = [(name, {}) for name in METHODS] + [
     ("forward-forward", {"inference": "one-pass"}),
+    ("collaborative-ff", {"collaborators": "earlier"}),
     ("faust-representative", {"representatives": 3}),
 ]
 LOCAL = [(name, options) for name, options in VARIANTS if issubclass(METHODS[name], LocalMethod)]
@@ -27,7 +30,7 @@ def batch(source: ImageSource, size: int = 48) -> tuple[torch.Tensor, torch.Tens
     return source.plain(index), source.labels[index]
 
 
-@every_local_method
+@pytest.mark.parametrize(("name", "options"), [variant for variant in VARIANTS if variant[0] != "backprop"], ids=str)
 @pytest.mark.parametrize("passes_on", ["activation", "embedding"])
 def test_the_gradient_of_a_layers_loss_reaches_that_layer_alone(
     name: str, options: dict, passes_on: str, source: ImageSource
@@ -106,7 +109,7 @@ def test_the_gradient_of_fausts_local_loss_is_the_one_worked_out_by_hand(source:
     layer = method.network[0]
     x, y = batch(source, 16)
     rows = torch.cat([x.flatten(1), method.compared.flatten(1)]).double()
-    method.local_loss(layer(rows)[1], y).backward()
+    method.local_loss(layer(rows)[1][None], y[None], slice(0, 1)).sum().backward()
 
     with torch.no_grad():
         before = rows @ layer.linear.weight.T + layer.linear.bias
@@ -151,7 +154,7 @@ def test_k_representatives_are_joined_by_log_sum_exp_in_the_loss(source: ImageSo
     for anchor, own in zip(anchors, y.tolist(), strict=True):
         nearness = [(-0.1 * (anchor - members).square().sum(1)).exp().sum() for members in references]
         expected -= torch.log(nearness[own] / sum(nearness)).item()
-    assert method.local_loss(embedding, y).item() == pytest.approx(expected / 5, rel=1e-4)
+    assert method.local_loss(embedding[None], y[None], slice(0, 1)).item() == pytest.approx(expected / 5, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["faust-representative", "faust-tuplet"])
@@ -250,7 +253,7 @@ def test_forward_forward_tries_every_label_in_turn(source: ImageSource) -> None:
 def test_the_one_pass_read_out_sees_all_layers_but_the_first_under_a_neutral_label(source: ImageSource) -> None:
     method = started("forward-forward", source, inference="one-pass")
     assert method.forward_passes == 1
-    assert method.read_out.shape == (10, SMALL.widths[1])
+    assert method.read_out.weight.shape == (10, SMALL.widths[1])
     with evaluating(method):
         method.finish(source)
         x, _ = batch(source, 5)
@@ -258,7 +261,7 @@ def test_the_one_pass_read_out_sees_all_layers_but_the_first_under_a_neutral_lab
         rows[:, :10] = 0.1 * 0.5 * 64**0.5
         last = list(method.network.walk(rows))[1]
         normal = last / last.square().mean(1, keepdim=True).sqrt()
-        torch.testing.assert_close(method.scores(x)[0], normal @ method.read_out.T)
+        torch.testing.assert_close(method.scores(x)[0], normal @ method.read_out.weight.T + method.read_out.bias)
 
 
 def test_images_too_small_for_the_labels_are_refused() -> None:
@@ -268,6 +271,48 @@ def test_images_too_small_for_the_labels_are_refused() -> None:
         build("forward-forward", 9, 10, SMALL, {})
 
 
+@pytest.mark.parametrize("collaborators", ["all", "earlier"])
+def test_a_layer_counts_its_collaborators_goodness_as_a_constant(collaborators: str, source: ImageSource) -> None:
+    """p = σ(‖f_i‖² + Σ_t ‖f_t‖² − θ), written out; the gradient is as if the others' part were a number."""
+    method = started("collaborative-ff", source, collaborators=collaborators, threshold=0.7)
+    x, y = batch(source, 6)
+    with seeded(3):
+        (losses,) = method.losses(x, y)
+    with seeded(3):
+        rows = method.rows(x, y)
+    squares = [f.square().sum(1) for f in method.network.walk(rows)]
+    for number, own in enumerate(squares):
+        others = [t for t in range(2) if (t < number if collaborators == "earlier" else t != number)]
+        threshold = 0.7 * sum(SMALL.widths[t] for t in [*others, number])
+        total = own + sum(squares[t].detach() for t in others) - threshold
+        expected = -(torch.sigmoid(total[:6]).log() + torch.sigmoid(-total[6:]).log()).mean() / 2
+        assert losses[number].item() == pytest.approx(expected.item(), rel=1e-4)
+        weight = method.network[number].linear.weight
+        mine, written_out = (torch.autograd.grad(loss, weight, retain_graph=True)[0] for loss in (losses[number], expected))
+        torch.testing.assert_close(mine, written_out, rtol=1e-3, atol=1e-6)
+
+
+def test_ffcms_margin_falls_from_layer_to_layer(source: ImageSource) -> None:
+    method = started("ffcm", source, NetworkSettings((24, 20, 16), 12), first_margin=0.3, last_margin=0.1)
+    x, y = batch(source)
+    losses = torch.cat(list(method.losses(x, y)))
+    for loss, margin, embedding in zip(losses, (0.3, 0.2, 0.1), method.network.walk(x), strict=True):
+        expected = marginal_contrastive_loss(embedding, y, torch.tensor(margin), 0.15)
+        torch.testing.assert_close(loss, expected)
+
+
+def test_a_read_out_is_the_minimum_of_its_loss(source: ImageSource) -> None:
+    """Its gradient is nought: Σ (p − t) x / n + decay · w, and Σ (p − t) for the bias."""
+    read_out = ReadOut(64, 10)
+    rows, labels = source.plain(torch.arange(320)).flatten(1), source.labels
+    with torch.no_grad():
+        read_out.fit(rows, labels, 0.01)
+    error = read_out(rows).softmax(1) - torch.nn.functional.one_hot(labels, 10)
+    assert (error.T @ rows / 320 + 0.01 * read_out.weight).abs().max() < 1e-3
+    assert error.mean(0).abs().max() < 1e-3
+    assert (read_out(rows).argmax(1) == labels).float().mean() > 0.95
+
+
 OTHERWISE = {
     "label_smoothing": 0.3,
     "threshold": 2.0,
@@ -275,6 +320,11 @@ OTHERWISE = {
     "inference": "one-pass",
     "scale": 0.5,
     "margin": 0.2,
+    "sharpness": 1.0,
+    "temperature": 0.5,
+    "first_margin": 0.1,
+    "last_margin": 0.4,
+    "collaborators": "earlier",
     "centroid_images": 3,
     "representatives": 2,
     "chosen": "named",

@@ -40,10 +40,10 @@ def test_sequential_is_algorithm_1_written_out(name: str, source: ImageSource) -
         for index in batches:
             y = source.labels[index]
             rows = theirs.rows(source.plain(index), y)
-            for layer, optimiser in zip(theirs.network, optimisers, strict=True):
+            for number, (layer, optimiser) in enumerate(zip(theirs.network, optimisers, strict=True)):
                 passed_on, embedding = layer(rows)
                 optimiser.zero_grad()
-                theirs.local_loss(embedding, y).backward()
+                theirs.local_loss(embedding[None], y[None], slice(number, number + 1)).sum().backward()
                 optimiser.step()
                 rows = passed_on.detach()
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):

@@ -95,8 +95,8 @@ def test_the_loss_in_the_history_is_the_mean_over_the_batches(source: ImageSourc
     losses = []
     local_loss = trainer.method.local_loss
 
-    def watched(embedding: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        losses.append(local_loss(embedding, y))
+    def watched(embedding: torch.Tensor, y: torch.Tensor, layers: slice) -> torch.Tensor:
+        losses.append(local_loss(embedding, y, layers))
         return losses[-1]
 
     trainer.method.local_loss = watched

@@ -26,6 +26,31 @@ def goodness_loss(positive: Tensor, negative: Tensor, threshold: float) -> Tenso
     return 0.5 * (functional.softplus(threshold - positive) + functional.softplus(negative - threshold)).mean(dim=-1)
 
 
+def symmetric_loss(positive: Tensor, negative: Tensor, sharpness: float) -> Tensor:
+    """SymBa's loss, log(1 + exp(−α (G⁺ − G⁻))), from the goodness of pairs of rows, (…, B) each → (…)."""
+    return functional.softplus(-sharpness * (positive - negative)).mean(dim=-1)
+
+
+def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: Tensor, temperature: float) -> Tensor:
+    """FFCM's loss: the supervised contrastive one, where pairs of one class count as closer by a margin.
+
+    With s the cosine of two rows, or min(s + margin, 1) if they are of one class, a row's loss is the mean over the others
+    of its class of −log(exp(s / temperature) / Σ exp(s / temperature)), where the sum is over all other rows, less the
+    least that this can be, the logarithm of how many those others are. A row that has none counts as nought.
+    (…, B, e), (…, B), (…) → (…)
+    """
+    rows = functional.normalize(_exact(embedding), dim=-1)
+    itself = torch.eye(rows.shape[-2], dtype=torch.bool, device=rows.device)
+    alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)) & ~itself
+    cosines = torch.matmul(rows, rows.mT)
+    closer = (cosines + margin[..., None, None]).clamp_max(1)
+    logits = (torch.where(alike, closer, cosines) / temperature).masked_fill(itself, -math.inf)
+    log_shares = logits - logits.logsumexp(dim=-1, keepdim=True)
+    total = torch.where(alike, log_shares, 0).sum(dim=-1)
+    others = alike.sum(dim=-1).clamp_min(1)
+    return -(total / others + others.log()).mean(dim=-1)
+
+
 def squared_distances(anchors: Tensor, references: Tensor) -> Tensor:
     """d(a, b) = ‖a − b‖² of every anchor to every reference, (…, B, e) and (…, R, e) → (…, B, R).
 

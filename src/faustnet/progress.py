@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from faustnet.methods import LocalMethod
 from faustnet.model import Model
 from faustnet.training import Epoch, Trainer
 
@@ -27,11 +26,11 @@ class Lines:
             disable=not self.console.is_terminal,
         )
         self.task: TaskID | None = None
-        self.epochs = 0
+        self.epochs = self.voters = 0
 
     def begin(self, model: Model, dataset: str, trainer: Trainer) -> None:
         recipe, method = model.recipe, model.method
-        self.epochs = trainer.epochs
+        self.epochs, self.voters = trainer.epochs, len(method.voters)
         shape = "×".join(map(str, model.shape))
         widths = "-".join(map(str, recipe.network.widths))
         count = sum(parameter.numel() for parameter in method.parameters())
@@ -43,8 +42,7 @@ class Lines:
         )
         if trainer.history or trainer.batch:
             self.console.print(f"continuing after {len(trainer.history)} epochs and {trainer.batch} batches")
-        local = isinstance(method, LocalMethod)
-        layers = [f"layer {number + 1}" for number in range(len(method.network))] if local else method.voters
+        layers = method.learners
         voters = [*method.voters, "all"] if len(method.voters) > 1 else method.voters
         held_out = "validation" if recipe.training.validation else "test"
         titles = "loss".rjust(CELL).ljust(CELL * len(layers)) + f"{held_out} accuracy, %".rjust(CELL + 10)
@@ -59,7 +57,9 @@ class Lines:
             self.bar.advance(self.task)
 
     def epoch(self, epoch: Epoch) -> None:
-        accuracies = [*epoch.layer_accuracy, epoch.accuracy] if len(epoch.layer_accuracy) > 1 else epoch.layer_accuracy
+        accuracies = (
+            [*(epoch.layer_accuracy or [None] * self.voters), epoch.accuracy] if self.voters > 1 else [epoch.accuracy]
+        )
         cells = [*_numbers(epoch.losses, 1, 4), "", *_numbers(accuracies, 100, 2), f"{epoch.seconds:.1f}"]
         self.console.print(f"{f'{epoch.epoch}/{self.epochs}':>7}{_cells(cells)}")
 

@@ -177,16 +177,18 @@ def train(
     progress: Progress,
     data_dir: Path | None = None,
     resume: bool = False,
+    data: DataSet | None = None,
 ) -> Run:
-    """Train a recipe into a folder, or continue the run that is there. Everything that a user may have got wrong is
-    found out before the folder is made. Raises Stopped when it was interrupted."""
+    """Train a recipe into a folder, or continue the run that is there, on the recipe's data set, which may have been read
+    already. Everything that a user may have got wrong is found out before the folder is made. Raises Stopped when it was
+    interrupted."""
     recipe = replace(recipe, dataset=located(recipe.dataset))
     run = _open_to_resume(folder, recipe) if resume else Run(folder)
     if not resume:
         run.refuse_existing()
     elif run.finished:
         return run
-    data = load_data(recipe.dataset, data_dir, recipe.data.image_size)
+    data = data or load_data(recipe.dataset, data_dir, recipe.data.image_size)
     model, trainer = set_up(recipe, data, device)
     if resume:
         run.remove_partial()
@@ -227,8 +229,9 @@ def set_up(recipe: Recipe, data: DataSet, device: torch.device) -> tuple[Model, 
     if recipe.training.validation:
         images, held_out = images.split(recipe.training.validation, seed=0)
     recipe.data.augmentation.check(images.shape)
+    images = images.to(device)
     model = Model.fresh(recipe, images, data.class_names).to(device)
-    source = ImageSource(images.to(device), model.scaling, data.class_names, recipe.data.augmentation)
+    source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     measured = model.source(held_out.to(device))
     return model, Trainer(model.method, source, measured, recipe.training, recipe.optimiser, recipe.seed)
 

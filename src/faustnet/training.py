@@ -29,7 +29,8 @@ class Diverged(FaustnetError):
 class TrainingSettings:
     """`epochs` is for every layer: the greedy schedule gives each of them that many, one layer after the other.
     `validation` holds out a share of the training images, or from 1 on a number of them, to measure on in place of the
-    test images while training. An epoch leaves out what does not fill a last batch, other images each time.
+    test images while training. An epoch leaves out what does not fill a last batch, other images each time. Every
+    `evaluate_every` epochs, and at the end, the model is measured.
 
     `schedule` "auto" is wavefront for local methods on a GPU, and sequential elsewhere. `precision` is that of matrix
     products: "tf32" where a GPU has it, "float32", or "bfloat16" while training."""
@@ -39,10 +40,13 @@ class TrainingSettings:
     schedule: str = "auto"
     precision: str = "tf32"
     validation: float = 0.0
+    evaluate_every: int = 1
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 1:
             raise FaustnetError(f"Training takes epochs and batches of 1 or more, not {self.epochs} and {self.batch_size}.")
+        if self.evaluate_every < 1:
+            raise FaustnetError(f"Training is measured every so many epochs, 1 or more, not {self.evaluate_every}.")
         if self.schedule not in ("auto", *SCHEDULES):
             raise unknown("schedule", self.schedule, ["auto", *SCHEDULES])
         if self.precision not in PRECISIONS:
@@ -53,12 +57,14 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One line of the history. Layers that did not train, or not yet, have none."""
+    """One line of the history. Layers that did not train, or not yet, have none; an epoch that was not measured has no
+    accuracies."""
 
     epoch: int  # from 1
     losses: list[float | None]
     layer_accuracy: list[float | None]
-    accuracy: float  # of all layers that have begun to train
+    first_layers_accuracy: list[float | None]  # of {1}, {1, 2}, … together
+    accuracy: float | None  # of all layers that have begun to train
     learning_rate: float  # of the last step
     seconds: float  # training alone, without the evaluation
 
@@ -168,7 +174,8 @@ class Trainer:
     def _not_finite(self) -> str | None:
         for number, loss in zip(self.schedule.layers, self.schedule.totals.tolist(), strict=True):
             if not math.isfinite(loss):
-                return f"The loss of layer {number + 1}" if isinstance(self.method, LocalMethod) else "The loss"
+                learners = self.method.learners
+                return f"The loss of {learners[number]}" if len(learners) > 1 else "The loss"
         for name, parameter in self.method.named_parameters():
             if not parameter.isfinite().all():
                 room, _, *rest = name.split(".")
@@ -176,23 +183,30 @@ class Trainer:
         return None
 
     def _close_epoch(self) -> None:
-        """Evaluate, write the line of the history, and go on to the next epoch or stage."""
-        layers = len(self.method.network)
+        """Measure, write the line of the history, and go on to the next epoch or stage."""
         losses: list[float | None] = [None] * (len(self.schedule.layers) * self.schedule.stages)
         for layer, loss in zip(self.schedule.layers, self.schedule.totals.tolist(), strict=True):
             losses[layer] = loss / self.batches
-        begun = self.schedule.layers.stop
-        with evaluating(self.method):
-            self.method.finish(self.train)
-        by_layer = len(self.method.voters) == layers
-        result = evaluate(self.method, self.held_out, range(1, begun + 1) if by_layer else None)
-        accuracies: list[float | None] = list(result.layer_accuracy)
-        if by_layer:
-            accuracies[begun:] = [None] * (layers - begun)
-        epoch = Epoch(len(self.history) + 1, losses, accuracies, result.accuracy, self.rate, self.seconds)
-        self.history.append(epoch)
+        number = len(self.history) + 1
+        due = number % self.settings.evaluate_every == 0 or number == self.epochs
+        alone, first, accuracy = self._measured() if due else ([], [], None)
+        self.history.append(Epoch(number, losses, alone, first, accuracy, self.rate, self.seconds))
         self.batch, self.seconds = 0, 0.0
         self.schedule.totals.zero_()
+
+    def _measured(self) -> tuple[list[float | None], list[float | None], float | None]:
+        """Each voter's accuracy, that of the first ones together, and of all whose layers have begun to train."""
+        with evaluating(self.method):
+            self.method.finish(self.train)
+        layers, begun = len(self.method.network), self.schedule.layers.stop
+        by_layer = len(self.method.voters) == layers
+        result = evaluate(self.method, self.held_out, range(1, begun + 1) if by_layer else None)
+        known = begun if by_layer else len(self.method.voters)
+        alone, first = (
+            [value if number < known else None for number, value in enumerate(values)]
+            for values in (result.layer_accuracy, result.first_layers_accuracy)
+        )
+        return alone, first, result.accuracy
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """All that `restore` needs: tensors, and plain facts for JSON."""

@@ -66,13 +66,14 @@ class Scaling:
     @classmethod
     def of(cls, images: Images) -> "Scaling":
         """Measured on these images, in double precision."""
-        total = images.pixels.new_zeros(images.shape[0], dtype=torch.float64)
+        pixels = images.pixels.cpu() if images.pixels.device.type == "mps" else images.pixels  # it has no double
+        total = pixels.new_zeros(images.shape[0], dtype=torch.float64)
         squares = total.clone()
-        for chunk in images.pixels.split(1024):  # a whole set in float64 would be eight times its bytes
+        for chunk in pixels.split(1024):  # a whole set in float64 would be eight times its bytes
             exact = chunk.double()
             total += exact.sum(dim=(0, 2, 3))
             squares += exact.square().sum(dim=(0, 2, 3))
-        count = images.pixels.numel() / images.shape[0]
+        count = pixels.numel() / images.shape[0]
         mean = total / count
         deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
         deviation[deviation < 1e-6] = 1.0  # a channel that never changes stays at zero

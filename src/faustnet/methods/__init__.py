@@ -8,8 +8,11 @@ from faustnet.devices import check_memory
 from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
 from faustnet.methods.base import TOGETHER, LocalMethod, Method, Source
+from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.faust import Faust, FaustRepresentative, FaustTriplet, FaustTuplet
+from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
+from faustnet.methods.symba import SymBa
 from faustnet.network import NetworkSettings
 
 __all__ = ["METHODS", "TOGETHER", "Faust", "LocalMethod", "Method", "Source", "build", "method_named"]
@@ -19,6 +22,9 @@ METHODS: dict[str, type[Method]] = {
     for method in (
         Backprop,
         ForwardForward,
+        SymBa,
+        FFCM,
+        CollaborativeFF,
         FaustTriplet,
         FaustTuplet,
         FaustRepresentative,

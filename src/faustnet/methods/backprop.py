@@ -28,6 +28,10 @@ class Backprop(Method):
         return dense_network(inputs, settings, project=False)
 
     @property
+    def learners(self) -> list[str]:
+        return ["output"]
+
+    @property
     def voters(self) -> list[str]:
         return ["output"]
 

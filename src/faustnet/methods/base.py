@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -14,6 +14,7 @@ from faustnet.network import Network, NetworkSettings
 # A loss is made of small operations, which take as long for one layer as for four. Each layer more that is waited for
 # costs the memory of one layer's activations.
 TOGETHER = 4
+CHUNK = 1024  # images that are walked at once when all of them are
 
 
 class Source(Protocol):
@@ -68,6 +69,11 @@ class Method(nn.Module, ABC):
         return [f"layer {i + 1}" for i in range(len(self.network))]
 
     @property
+    def learners(self) -> list[str]:
+        """Who has a loss, in the order of `losses`."""
+        return [f"layer {i + 1}" for i in range(len(self.network))]
+
+    @property
     def forward_passes(self) -> int:
         """Passes through the network for one prediction."""
         return 1
@@ -115,9 +121,8 @@ class LocalMethod(Method):
         """What walks through the layers together: anchors first, then what they are compared with. (B, …) → (R, d)"""
 
     @abstractmethod
-    def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
-        """The loss of one layer, from its embedding of those rows: (R, e), (B,) → scalar. Or of n layers at once, each
-        by itself: (n, R, e), (n, B) → (n,). So look at the last dimensions only."""
+    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        """The losses of n layers, these ones, each from its own embedding of those rows: (n, R, e), (n, B) → (n,)."""
 
     def variants(self, x: Tensor) -> Tensor:
         """Every row that an image can become, so that activations can be cached. (B, …) → (B · V, d), image by image"""
@@ -125,8 +130,11 @@ class LocalMethod(Method):
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """One loss for each layer; the graph behind it spans that layer alone."""
+        first = 0
         for embeddings in alike(self.network.walk(self.rows(x, y)), TOGETHER):
-            yield self.local_loss(torch.stack(embeddings), y.expand(len(embeddings), -1))
+            layers = slice(first, first + len(embeddings))
+            yield self.local_loss(torch.stack(embeddings), y.expand(len(embeddings), -1), layers)
+            first = layers.stop
 
 
 def alike(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
@@ -142,6 +150,12 @@ def alike(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
 
 def check_label_smoothing(share: float) -> None:
     require(0 <= share < 1, f"Label smoothing lies from 0 to below 1, not at {share}.")
+
+
+def over_all(train: Source, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """What becomes of every training image, a few at a time. (b, …) → (b, d) gives (n, d)"""
+    everything = torch.arange(len(train.labels), device=train.labels.device)
+    return torch.cat([function(train.plain(chunk)) for chunk in everything.split(CHUNK)])
 
 
 def join_rows(parts: Iterable[Tensor]) -> Tensor:

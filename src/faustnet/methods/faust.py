@@ -10,7 +10,7 @@ from torch import Tensor
 from faustnet.devices import check_memory
 from faustnet.errors import require
 from faustnet.losses import paired_squared_distances, reference_tuplet_loss, triplet_loss, tuplet_loss
-from faustnet.methods.base import LocalMethod, Source, check_label_smoothing, join_rows
+from faustnet.methods.base import CHUNK, LocalMethod, Source, check_label_smoothing, join_rows
 from faustnet.network import Network, NetworkSettings, dense_network
 from faustnet.references import (
     ClassIndex,
@@ -20,8 +20,6 @@ from faustnet.references import (
     named_representatives,
     reference_scores,
 )
-
-CHUNK = 1024  # images embedded at once when centroids are made
 
 
 class Faust(LocalMethod):
@@ -115,7 +113,7 @@ class FaustRepresentative(Faust):
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         return join_rows([x, self.compared])
 
-    def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
+    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return reference_tuplet_loss(embedding, y, self.classes, self.scale, self.label_smoothing)
 
     def finish(self, train: Source) -> None:
@@ -183,7 +181,7 @@ class FaustTriplet(FaustVanilla):
         another = (y + torch.randint_like(y, 1, self.classes)) % self.classes
         return self.compared_with(self.index.draw(torch.stack([y, another], dim=1)), x)
 
-    def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
+    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         to_positive, to_negative = self.distances(embedding, y.shape[-1]).unbind(dim=-1)
         return triplet_loss(to_positive, to_negative, self.margin, self.scale)
 
@@ -211,5 +209,5 @@ class FaustTuplet(FaustVanilla):
         every_class = torch.arange(self.classes, device=y.device).expand(len(y), -1)
         return self.compared_with(self.index.draw(every_class), x)
 
-    def local_loss(self, embedding: Tensor, y: Tensor) -> Tensor:
+    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return tuplet_loss(self.distances(embedding, y.shape[-1]), y, self.scale, self.label_smoothing)

@@ -3,9 +3,10 @@
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -101,8 +102,15 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
 
 def shipped_recipes() -> list[str]:
     """The names of the recipes that come with the package."""
-    names = (entry.name for entry in files(__name__).iterdir())
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+    return sorted(_names_in(files(__name__)))
+
+
+def _names_in(folder: Traversable) -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from (f"{entry.name}/{name}" for name in _names_in(entry))
+        elif entry.name.endswith(".toml"):
+            yield entry.name.removesuffix(".toml")
 
 
 def write_recipe(recipe: Recipe) -> str:

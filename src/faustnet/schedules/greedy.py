@@ -54,10 +54,11 @@ class Greedy(OneOptimiser):
         index, rate = self.plan.read()
         y = self.received.labels[index]
         _, embedding = self.method.network[self.stage](self.local.rows(self.received.augmented(index), y))
-        loss = self.local.local_loss(embedding, y)
-        loss.backward()
+        layers = slice(self.stage, self.stage + 1)
+        losses = self.local.local_loss(embedding.unsqueeze(0), y.unsqueeze(0), layers)
+        losses.sum().backward()
         self._take_step(rate)
-        self.totals += loss.detach()
+        self.totals += losses.detach()
 
     @torch.no_grad()
     def _after(self, layer: nn.Module) -> "CachedActivations":

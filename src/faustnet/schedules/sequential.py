@@ -2,7 +2,6 @@
 
 import torch
 
-from faustnet.methods import LocalMethod
 from faustnet.schedules.base import OneOptimiser
 
 
@@ -17,7 +16,7 @@ class Sequential(OneOptimiser):
 
     @property
     def layers(self) -> range:
-        return range(len(self.method.network) if isinstance(self.method, LocalMethod) else 1)
+        return range(len(self.method.learners))
 
     def _tick(self) -> None:
         index, rate = self.plan.read()

@@ -221,7 +221,7 @@ class _Group:
         (n, B), (n, 4) → the losses of those that are active, (n,)"""
         self.factors = factors
         activation, embedding = self.working(tuple(self.rows) if self.stack.has_entry else self.rows[0])
-        losses = method.local_loss(embedding, labels)
+        losses = method.local_loss(embedding, labels, self.span)
         losses.backward(self.ones)
         activation = activation.detach()
         if self.stack.has_entry:

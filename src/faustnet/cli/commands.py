@@ -1,23 +1,19 @@
-"""The command line: reads what was asked for, calls the library, prints what came of it."""
+"""The commands: each reads what was asked for, calls the library, prints what came of it."""
 
-import errno
 import inspect
-import io
 import json
-import os
-import sys
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import torch
 import typer
 
 from faustnet.bench import PARTS as BENCH_PARTS
 from faustnet.bench import run as run_bench
+from faustnet.cli.app import AsJson, DataDir, Device, Layers, app, check_writable, numbers, option, print_json
 from faustnet.data import DATASETS, data_folder, load_data, read_image
-from faustnet.devices import OUT_OF_MEMORY, choose_device
+from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError, unknown
 from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.progress import Lines
@@ -25,55 +21,36 @@ from faustnet.recipes import Recipe, put, read_recipe, recipe_from, set_key, shi
 from faustnet.runs import Run, Stopped, write_whole
 from faustnet.runs import train as train_recipe
 from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table
-from faustnet.version import VERSION
-
-app = typer.Typer(
-    help="Train neural networks layer by layer, without backpropagation between layers.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
 
 DEFAULT = Recipe()
 WIDTHS = ",".join(map(str, DEFAULT.network.widths))
 
 
-def _option(about: str, default: object) -> Any:
-    """An option that is left out unless given, shown with what a recipe has by default."""
-    return typer.Option(help=about, show_default=str(default))
-
-
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-DataDir = Annotated[Path | None, _option("Where data sets lie, or are put.", "$FAUSTNET_DATA, or a cache folder")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Layers = Annotated[str | None, _option("Answer from these layers alone, e.g. 1,3.", "all")]
 OWN_DATA = "a folder of class folders, or an .npz file"
 
 
 @app.command()
 def train(
-    dataset: Annotated[str | None, _option(f"{', '.join(DATASETS)}, or your own: {OWN_DATA}.", DEFAULT.dataset)] = None,
-    method: Annotated[str | None, _option("How to train; see 'faustnet methods'.", DEFAULT.method)] = None,
-    widths: Annotated[str | None, _option("Units of each layer.", WIDTHS)] = None,
+    dataset: Annotated[str | None, option(f"{', '.join(DATASETS)}, or your own: {OWN_DATA}.", DEFAULT.dataset)] = None,
+    method: Annotated[str | None, option("How to train; see 'faustnet methods'.", DEFAULT.method)] = None,
+    widths: Annotated[str | None, option("Units of each layer.", WIDTHS)] = None,
     embedding: Annotated[
-        int | None, _option("Size of each FAUST layer's embedding; 0 for no projection.", DEFAULT.network.embedding)
+        int | None, option("Size of each FAUST layer's embedding; 0 for no projection.", DEFAULT.network.embedding)
     ] = None,
-    epochs: Annotated[
-        int | None, _option("How often every layer sees the training images.", DEFAULT.training.epochs)
-    ] = None,
-    batch_size: Annotated[int | None, _option("Images in a batch.", DEFAULT.training.batch_size)] = None,
+    epochs: Annotated[int | None, option("How often every layer sees the training images.", DEFAULT.training.epochs)] = None,
+    batch_size: Annotated[int | None, option("Images in a batch.", DEFAULT.training.batch_size)] = None,
     learning_rate: Annotated[
-        float | None, _option("Of the optimiser, at its highest.", DEFAULT.optimiser.learning_rate)
+        float | None, option("Of the optimiser, at its highest.", DEFAULT.optimiser.learning_rate)
     ] = None,
     schedule: Annotated[
         str | None,
-        _option(
+        option(
             "sequential: all layers on each batch; wavefront: the same, but all layers at once; greedy: one layer after "
             "the other. auto: wavefront on a GPU where the method allows it, or else sequential.",
             DEFAULT.training.schedule,
         ),
     ] = None,
-    seed: Annotated[int | None, _option("Of everything that is drawn at random.", DEFAULT.seed)] = None,
+    seed: Annotated[int | None, option("Of everything that is drawn at random.", DEFAULT.seed)] = None,
     recipe: Annotated[
         str | None, typer.Option(help=f"A TOML file, or one of {', '.join(shipped_recipes())}; options beside it win.")
     ] = None,
@@ -83,7 +60,7 @@ def train(
     ] = None,
     device: Device = "auto",
     data_dir: DataDir = None,
-    out: Annotated[Path | None, _option("The run's folder.", "a new one in runs/")] = None,
+    out: Annotated[Path | None, option("The run's folder.", "a new one in runs/")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -92,7 +69,7 @@ def train(
     given = {
         "dataset": dataset,
         "method": method,
-        "network.widths": _numbers(widths, "--widths") if widths is not None else None,
+        "network.widths": numbers(widths, "--widths") if widths is not None else None,
         "network.embedding": embedding,
         "training.epochs": epochs,
         "training.batch_size": batch_size,
@@ -116,7 +93,7 @@ def train(
         typer.echo(f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}", err=True)
         raise typer.Exit(130) from None
     if as_json:
-        _print_json({"run": str(folder), **run.metrics})
+        print_json({"run": str(folder), **run.metrics})
         return
     metrics = run.metrics
     typer.echo(
@@ -147,7 +124,7 @@ def evaluate(
         result = model.measure(data.test.to(where), _chosen(layers), early_exit=early_exit)
         results.append({"run": str(folder), "method": model.recipe.method, "dataset": data.name, **result})
     if as_json:
-        _print_json(results)
+        print_json(results)
     elif len(results) == 1:
         print_evaluation(results[0])
     else:
@@ -164,7 +141,7 @@ def predict(
     layers: Layers = None,
     exit_margin: Annotated[
         float | None,
-        _option("Stop at the first layer with at least this margin (FAUST); see 'evaluate --early-exit'.", "all answer"),
+        option("Stop at the first layer with at least this margin (FAUST); see 'evaluate --early-exit'.", "all answer"),
     ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -177,14 +154,14 @@ def predict(
             raise FaustnetError("Either some layers answer or the first that is sure: give --layers or --exit-margin.")
         early = model.predict_early(pixels, exit_margin)
         if as_json:
-            _print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, early, strict=True)])
+            print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, early, strict=True)])
             return
         lines = [(str(path), p.class_name, str(p.layers)) for path, p in zip(images, early, strict=True)]
         print_table(("file", "class", "layers used"), lines, numbers=("layers used",))
         return
     predictions = model.predict(pixels, _chosen(layers))
     if as_json:
-        _print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, predictions, strict=True)])
+        print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, predictions, strict=True)])
         return
     rows = [(str(path), p.class_name, f"{p.score:.3f}", *p.votes) for path, p in zip(images, predictions, strict=True)]
     print_table(("file", "class", "score", *model.method.voters), rows, numbers=("score",))
@@ -199,7 +176,7 @@ def methods(
     chosen = [method_named(name)] if name else list(METHODS.values())
     if as_json:
         about = [(m.name, m.summary, issubclass(m, LocalMethod), m.options()) for m in chosen]
-        _print_json([dict(zip(("name", "summary", "local", "options"), facts, strict=True)) for facts in about])
+        print_json([dict(zip(("name", "summary", "local", "options"), facts, strict=True)) for facts in about])
         return
     rows = [(m.name, m.summary, "\n".join(f"{o} = {json.dumps(v)}" for o, v in m.options().items())) for m in chosen]
     print_table(("method", "what it does", "options, set with --set options.NAME=VALUE"), rows)
@@ -211,7 +188,7 @@ def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the data sets that are known by name."""
     folder = data_folder(data_dir)
     if as_json:
-        _print_json([{"name": name, "about": about} for name, (_, about) in DATASETS.items()])
+        print_json([{"name": name, "about": about} for name, (_, about) in DATASETS.items()])
         return
     rows = [(name, about) for name, (_, about) in DATASETS.items()]
     rows.append(("FOLDER", "your own images: FOLDER/CLASS/*.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…"))
@@ -241,7 +218,7 @@ def bench(
     if not 0 < seconds < float("inf"):
         raise FaustnetError(f"Each case is timed for some seconds, not {seconds}.")
     if out is not None:
-        _check_writable(out)
+        check_writable(out)
     where = choose_device(device)
     if where.type == "mps":
         raise FaustnetError("The benchmark knows CPUs and CUDA devices: use --device cpu.")
@@ -257,48 +234,8 @@ def bench(
         raise typer.Exit(130) from None
 
 
-@app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
-    if version:
-        typer.echo(f"faustnet {VERSION}")
-        raise typer.Exit
-
-
-def main(arguments: list[str] | None = None) -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without × and µ is no reason to fail
-    try:
-        app(arguments)
-    except FaustnetError as error:
-        _fail(str(error))
-    except (MemoryError, torch.OutOfMemoryError):
-        _fail(OUT_OF_MEMORY)
-    except RuntimeError as error:
-        if "alloc" not in str(error):  # how PyTorch says that the CPU's memory is full
-            raise
-        _fail(OUT_OF_MEMORY)
-    except OSError as error:
-        _fail(f"{error.filename or 'a file'} cannot be used ({error.strerror or error}): check its name, rights and disk.")
-    except KeyboardInterrupt:
-        typer.echo("faustnet: interrupted", err=True)
-        sys.exit(130)
-
-
-def _fail(sentence: str) -> NoReturn:
-    typer.echo(f"faustnet: {' '.join(sentence.split())}", err=True)
-    sys.exit(2)
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise FaustnetError(f"{option} takes whole numbers with commas between them, not {text!r}.") from None
-
-
 def _chosen(layers: str | None) -> list[int] | None:
-    return None if layers is None else _numbers(layers, "--layers")
+    return None if layers is None else numbers(layers, "--layers")
 
 
 def _free_folder(name: str) -> Path:
@@ -307,18 +244,3 @@ def _free_folder(name: str) -> Path:
     while (folder := Path("runs") / (name if number == 1 else f"{name}-{number}")).exists():
         number += 1
     return folder
-
-
-def _check_writable(path: Path) -> None:
-    """Find out before the work whether its result can be kept."""
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise FaustnetError(f"{path} cannot be written ({error.strerror}): choose another --out.") from None
-
-
-def _print_json(content: Any) -> None:
-    typer.echo(json.dumps(content, indent=2))

@@ -1,0 +1,215 @@
+"""Choose the hyper-parameters of the tuned recipes with Optuna, on validation images: part of the training set, never
+the test set.
+
+    python benchmarks/tuning.py ask results/study.json --trials 8     propose trials (needs optuna)
+    python benchmarks/tuning.py run results/study.json --jobs 6       train those that have no figure yet
+    python benchmarks/tuning.py write results/study.json              write the best as recipes/tuned/DATASET/METHOD.toml
+
+Asking again after a run builds on what was found; running needs no optuna, so it can be done on another machine. All
+trials are of 3 layers of 500 units (digits too), one seed, and shorter than the recipes that come of them. The file is
+written after each trial; run again to continue.
+"""
+
+import argparse
+import json
+import math
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from faustnet.data import load_data
+from faustnet.devices import choose_device
+from faustnet.environment import environment
+from faustnet.methods import METHODS
+from faustnet.recipes import put, recipe_from
+from faustnet.runs import set_up, write_whole
+from faustnet.training import Diverged
+
+DATASETS = ("mnist", "fashion-mnist", "cifar10", "digits")
+RECIPES = Path(__file__).parents[1] / "src/faustnet/recipes/tuned"
+
+# What is searched: from, to, and whether in equal ratios.
+COMMON = {"optimiser.weight_decay": (1e-3, 0.3, True), "network.dropout": (0.0, 0.5, False)}
+RATE, FAST = {"optimiser.learning_rate": (3e-4, 5e-3, True)}, {"optimiser.learning_rate": (1e-3, 1e-2, True)}
+SMOOTHING, SCALE = {"options.label_smoothing": (0.0, 0.2, False)}, {"options.scale": (0.003, 0.1, True)}
+LABEL, THRESHOLD = {"options.label_length": (0.2, 1.0, True)}, {"options.threshold": (0.1, 2.0, True)}
+SPACES: dict[str, dict[str, tuple[float, float, bool]]] = {
+    "backprop": {**RATE, **COMMON, **SMOOTHING},
+    "forward-forward": {**FAST, **COMMON, **LABEL, **THRESHOLD},
+    "symba": {**FAST, **COMMON, **LABEL, "options.sharpness": (0.5, 8.0, True)},
+    "ffcm": {**RATE, **COMMON, "options.temperature": (0.05, 0.3, True), "options.first_margin": (0.0, 0.4, False)},
+    "collaborative-ff": {**FAST, **COMMON, **LABEL, **THRESHOLD},
+    "faust-triplet": {**RATE, **COMMON, **SCALE},
+    "faust-tuplet": {**RATE, **COMMON, **SCALE, **SMOOTHING},
+    "faust-representative": {**RATE, **COMMON, **SCALE, **SMOOTHING},
+}
+# The first trial of every study: the defaults, with a little of what is known to help.
+FIRST = {
+    "optimiser.learning_rate": 1e-3,
+    "optimiser.weight_decay": 0.1,
+    "network.dropout": 0.2,
+    "options.label_smoothing": 0.1,
+    "options.scale": 0.02,
+    "options.label_length": 0.5,
+    "options.threshold": 0.5,
+    "options.sharpness": 4.0,
+    "options.temperature": 0.15,
+    "options.first_margin": 0.4,
+}
+DISTORTED = {"mnist": {"crop": 2}, "fashion-mnist": {"crop": 2, "flip": True}, "cifar10": {"crop": 4, "flip": True}}
+
+
+def recipe_table(method: str, dataset: str, params: dict[str, float]) -> dict[str, Any]:
+    """What the recipe says beside its network's widths."""
+    small = dataset == "digits"
+    table: dict[str, Any] = {
+        "dataset": dataset,
+        "method": method,
+        "optimiser": {"name": "adamw"},
+        "training": {"epochs": 30, "batch_size": 64, "evaluate_every": 30}
+        if small
+        else {"epochs": 60, "evaluate_every": 10},
+    }
+    if method == "ffcm" and not small:  # its authors show distorted images
+        table["data"] = DISTORTED[dataset]
+        table["training"]["evaluate_every"] = 60  # each time a read-out is fitted
+    for key, value in params.items():
+        put(table, key, value)
+    return table
+
+
+def trial_table(trial: dict[str, Any]) -> dict[str, Any]:
+    """The recipe of a trial: shorter, and measured once, on validation images."""
+    table = recipe_table(trial["method"], trial["dataset"], trial["params"])
+    epochs = 30 if trial["dataset"] == "digits" else 25
+    held_out = 0.2 if trial["dataset"] == "digits" else 5000
+    table["training"] |= {"epochs": epochs, "evaluate_every": epochs, "validation": held_out}
+    return table
+
+
+def ask(path: Path, methods: list[str], datasets: list[str], count: int) -> None:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    trials = read(path)
+    for method, dataset in product(methods, datasets):
+        mine = [trial for trial in trials if (trial["method"], trial["dataset"]) == (method, dataset)]
+        space = {
+            key: optuna.distributions.FloatDistribution(low, high, log=log)
+            for key, (low, high, log) in SPACES[method].items()
+        }
+        sampler = optuna.samplers.TPESampler(seed=len(mine), multivariate=True, constant_liar=True, n_startup_trials=6)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for trial in mine:
+            study.add_trial(optuna.trial.create_trial(
+                params=trial["params"], distributions=space, value=trial["validation_accuracy"] or 0.0))  # fmt: skip
+        if not mine:
+            study.enqueue_trial({key: FIRST[key] for key in space})
+        for number in range(count):
+            params = {key: float(f"{value:.3g}") for key, value in study.ask(space).params.items()}
+            trials.append({"method": method, "dataset": dataset, "number": len(mine) + number, "params": params,
+                           "validation_accuracy": None})  # fmt: skip
+    save(path, trials)
+    print(f"{sum(trial['validation_accuracy'] is None for trial in trials)} trials to run")
+
+
+@lru_cache(maxsize=4)
+def data(name: str) -> Any:
+    return load_data(name)
+
+
+def measure(trial: dict[str, Any], device: str) -> dict[str, Any]:
+    recipe = recipe_from(trial_table(trial))
+    begin = time.perf_counter()
+    where = torch.device(device)
+    _, trainer = set_up(recipe, data(recipe.dataset), where)
+    try:
+        trainer.run(lambda: None, lambda epoch: None)
+        accuracy = trainer.history[-1].accuracy
+    except Diverged:
+        accuracy = 0.0
+    seconds = round(time.perf_counter() - begin, 2)
+    return {**trial, "validation_accuracy": accuracy, "seconds": seconds, "environment": environment(where, recipe.seed)}
+
+
+def run(path: Path, jobs: int, device: str, seconds: float) -> None:
+    trials = read(path)
+    waiting = [number for number, trial in enumerate(trials) if trial["validation_accuracy"] is None]
+    waiting.sort(key=lambda number: trials[number]["number"])  # all methods come equally far
+    end = time.monotonic() + seconds
+    with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        futures = {pool.submit(measure, trials[number], device): number for number in waiting}
+        for future in as_completed(futures):
+            if future.cancelled():
+                continue
+            trial = trials[futures[future]] = future.result()
+            save(path, trials)
+            print(f"{trial['method']:21}{trial['dataset']:14}{trial['validation_accuracy']:.2%}  {trial['seconds']:5.1f} s  "
+                  f"{trial['params']}", flush=True)  # fmt: skip
+            if time.monotonic() > end:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+def write(path: Path) -> None:
+    trials = read(path)
+    for method, dataset in product(METHODS, DATASETS):
+        measured = [trial for trial in trials if trial["validation_accuracy"] is not None]
+        mine = [trial for trial in measured if (trial["method"], trial["dataset"]) == (method, dataset)]
+        if mine:
+            file = RECIPES / dataset / f"{method}.toml"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            best = max(mine, key=lambda trial: trial["validation_accuracy"])
+            file.write_text(recipe_text(best, len(mine)), encoding="utf-8")
+
+
+def recipe_text(best: dict[str, Any], count: int) -> str:
+    """As a file: the command, how it was chosen, then what differs from the defaults."""
+    method, dataset = best["method"], best["dataset"]
+    lines = [
+        f"# faustnet train --recipe tuned/{dataset}/{method} --widths 500,500,500",
+        f"# The best of {count} trials, {best['validation_accuracy']:.2%} of the validation images (results/study.json).",
+        "# Test accuracy with both networks, machine and time: RESULTS.md.",
+    ]
+    table = recipe_table(method, dataset, best["params"])
+    lines += [f"{key} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    for section, values in table.items():
+        if isinstance(values, dict):
+            lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def save(path: Path, trials: list[dict[str, Any]]) -> None:
+    write_whole(path, ("[\n" + ",\n".join(f" {json.dumps(trial)}" for trial in trials) + "\n]\n").encode())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=["ask", "run", "write"])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--datasets", default=",".join(DATASETS))
+    parser.add_argument("--trials", type=int, default=8, help="of each method and data set")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no trial after that")
+    given = parser.parse_args()
+    if given.verb == "ask":
+        ask(given.file, given.methods.split(","), given.datasets.split(","), given.trials)
+    elif given.verb == "run":
+        run(given.file, given.jobs, choose_device(given.device).type, given.seconds)
+    else:
+        write(given.file)
+
+
+if __name__ == "__main__":
+    main()

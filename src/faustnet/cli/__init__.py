@@ -1,0 +1,49 @@
+"""The command line."""
+
+import io
+import sys
+from typing import Annotated, NoReturn
+
+import torch
+import typer
+
+from faustnet.cli import commands, reproduce
+from faustnet.cli.app import app
+from faustnet.devices import OUT_OF_MEMORY
+from faustnet.errors import FaustnetError
+from faustnet.version import VERSION
+
+__all__ = ["app", "commands", "main", "reproduce"]
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        typer.echo(f"faustnet {VERSION}")
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without × and µ is no reason to fail
+    try:
+        app(arguments)
+    except FaustnetError as error:
+        _fail(str(error))
+    except (MemoryError, torch.OutOfMemoryError):
+        _fail(OUT_OF_MEMORY)
+    except RuntimeError as error:
+        if "alloc" not in str(error):  # how PyTorch says that the CPU's memory is full
+            raise
+        _fail(OUT_OF_MEMORY)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'} cannot be used ({error.strerror or error}): check its name, rights and disk.")
+    except KeyboardInterrupt:
+        typer.echo("faustnet: interrupted", err=True)
+        sys.exit(130)
+
+
+def _fail(sentence: str) -> NoReturn:
+    typer.echo(f"faustnet: {' '.join(sentence.split())}", err=True)
+    sys.exit(2)

@@ -1,0 +1,34 @@
+"""SymBa: Forward-Forward without a threshold."""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from faustnet.errors import require
+from faustnet.losses import goodness, symmetric_loss
+from faustnet.methods.base import LocalMethod
+from faustnet.methods.goodness import GoodnessMethod
+from faustnet.network import Network
+
+
+class SymBa(GoodnessMethod, LocalMethod):
+    """Lee and Song (2023): each image's goodness with the right label is to be above its goodness with a wrong one, by
+    however much; both sides push alike, and there is no threshold to choose.
+
+    The goodness is a mean over a layer's units, and `sharpness` (the authors' α) multiplies the difference.
+    """
+
+    name: ClassVar[str] = "symba"
+    summary: ClassVar[str] = "raise the goodness with the right label above that with a wrong one"
+
+    def __init__(self, network: Network, classes: int, *, sharpness: float = 4.0, label_length: float = 0.5):
+        super().__init__(network, classes, label_length=label_length)
+        require(sharpness > 0, f"The sharpness must be positive, not {sharpness}.")
+        self.sharpness = sharpness
+
+    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        positive, negative = (goodness(embedding) / embedding.shape[-1]).chunk(2, dim=-1)
+        return symmetric_loss(positive, negative, self.sharpness)
+
+    def scores(self, x: Tensor) -> Tensor:
+        return self.goodness_by_label(x)

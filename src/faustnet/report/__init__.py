@@ -1,0 +1,1 @@
+"""What is shown of finished runs: one HTML page. Never trains, and needs no torch."""

@@ -1,0 +1,95 @@
+"""The result of a run as one small file, and many of them as a table."""
+
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from faustnet.errors import FaustnetError
+from faustnet.paper import reported
+from faustnet.recipes import as_table, differences, recipe_from
+from faustnet.reproduce.wanted import Wanted
+from faustnet.runs import ENVIRONMENT, Run, write_whole
+
+KEPT = (
+    "test_accuracy", "layer_accuracy", "first_layers_accuracy", "voters", "forward_passes", "schedule", "epochs",
+    "train_seconds", "parameters",
+)  # fmt: skip
+DIGITS = 6  # of a number that are kept
+
+
+def write_result(wanted: Wanted, run: Run, seconds: float, out: Path) -> None:
+    """What is worth keeping of a finished run. `seconds` is all that it took, with set-up and evaluations."""
+    result = {
+        "method": wanted.method,
+        "dataset": wanted.dataset,
+        "network": wanted.network,
+        "family": wanted.family,
+        "seed": wanted.seed,
+        **{key: run.metrics[key] for key in KEPT},
+        "seconds": seconds,
+        "recipe": as_table(run.recipe),
+        "environment": run.read(ENVIRONMENT),
+    }
+    lines = [f" {json.dumps(key)}: {json.dumps(_rounded(value))}" for key, value in result.items()]
+    history = ",\n".join(f"  {json.dumps(_rounded(epoch))}" for epoch in run.history)
+    text = "{\n" + ",\n".join(lines) + f',\n "history": [\n{history}\n ]\n}}\n'
+    path = wanted.file(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text.encode())
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return {key: _rounded(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        return {**result, "test_accuracy": float(result["test_accuracy"]), "recipe": dict(result["recipe"])}
+    except (ValueError, LookupError, TypeError) as error:
+        raise FaustnetError(f"{path} is not a result of a run ({error!r}): delete it, and it will be made again.") from None
+
+
+def is_done(wanted: Wanted, out: Path) -> bool:
+    """Whether its result is there. A result that was made by another recipe is not taken for it, and not thrown away."""
+    path = wanted.file(out)
+    if not path.exists():
+        return False
+    made = {**read_result(path)["recipe"]}
+    for key, (before, now) in differences(recipe_from(made), wanted.recipe).items():
+        raise FaustnetError(
+            f"{path} was made with another {key}, {before!r} and not {now!r}: move it away, or choose another --out."
+        )
+    return True
+
+
+def read_results(out: Path) -> list[dict[str, Any]]:
+    """All that there are."""
+    return [read_result(path) for path in sorted((out / "table1").glob("*/*.json"))]
+
+
+def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The table's cells: accuracies in %, mean and standard deviation over the seeds (none of a single one)."""
+    cells: dict[tuple[str, str, str, str], list[float]] = {}
+    for result in results:
+        key = (result["method"], result["dataset"], result["network"], result["family"])
+        cells.setdefault(key, []).append(100 * result["test_accuracy"])
+    return [
+        {
+            "method": method,
+            "dataset": dataset,
+            "network": network,
+            "recipe": family,
+            "mean": round(statistics.mean(found), 3),
+            "std": round(statistics.stdev(found), 3) if len(found) > 1 else None,
+            "seeds": len(found),
+            "paper": reported(method, dataset, network),
+        }
+        for (method, dataset, network, family), found in sorted(cells.items(), key=lambda cell: cell[0])
+    ]

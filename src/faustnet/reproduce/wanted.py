@@ -1,0 +1,72 @@
+"""Which runs make up the paper's comparison, and where the result of each is kept."""
+
+import re
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from faustnet.data import DATASETS
+from faustnet.errors import FaustnetError, unknown
+from faustnet.methods import METHODS
+from faustnet.recipes import Recipe, read_recipe, recipe_from, shipped_recipes
+
+FAMILIES = ("paper", "tuned")
+NETWORKS = ("3x500", "4x800")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One run: a cell of the table, and a seed."""
+
+    family: str  # of recipes
+    method: str
+    dataset: str
+    network: str  # LAYERSxUNITS
+    seed: int
+
+    def __post_init__(self) -> None:
+        for what, name, known in (
+            ("family of recipes", self.family, FAMILIES),
+            ("method", self.method, METHODS),
+            ("data set with such recipes", self.dataset, DATASETS),
+        ):
+            if name not in known:
+                raise unknown(what, name, known)
+        if not re.fullmatch(r"[1-9]\d?x[1-9]\d{0,4}", self.network):
+            raise FaustnetError(f"A network is given as its layers and their units, like 3x500, not {self.network!r}.")
+        if self.recipe_name not in shipped_recipes():
+            raise unknown("recipe", self.recipe_name, shipped_recipes())
+
+    @property
+    def recipe_name(self) -> str:
+        return f"tuned/{self.dataset}/{self.method}" if self.family == "tuned" else f"paper/{self.method}"
+
+    @property
+    def recipe(self) -> Recipe:
+        layers, units = map(int, self.network.split("x"))
+        table = read_recipe(self.recipe_name)
+        network = {**table.get("network", {}), "widths": [units] * layers}
+        return recipe_from({**table, "dataset": self.dataset, "network": network, "seed": self.seed})
+
+    def file(self, out: Path) -> Path:
+        """Its result."""
+        return out / "table1" / self.family / f"{self.dataset}-{self.network}-{self.method}-{self.seed}.json"
+
+    def folder(self, out: Path) -> Path:
+        """Its run, until there is a result."""
+        return self.file(out).with_suffix(".run")
+
+    def __str__(self) -> str:
+        return f"{self.method} on {self.dataset}, {self.network}, {self.family}, seed {self.seed}"
+
+
+def all_wanted(
+    families: list[str], methods: list[str], datasets: list[str], networks: list[str], seeds: int
+) -> list[Wanted]:
+    """Every combination. Seed by seed, so that a whole table is there early and grows more certain."""
+    if seeds < 1:
+        raise FaustnetError(f"A table takes one seed or more, not {seeds}.")
+    return [
+        Wanted(family, method, dataset, network, seed)
+        for family, seed, dataset, network, method in product(families, range(seeds), datasets, networks, methods)
+    ]
