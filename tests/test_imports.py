@@ -17,7 +17,8 @@ LEVELS = [
     {"recipes"},
     {"model"},
     {"runs", "progress"},
-    {"api", "bench", "inspection", "reproduce"},
+    {"api", "bench", "inspection"},
+    {"reproduce"},
     {"cli", "__init__"},
     {"__main__"},
 ]

@@ -22,7 +22,14 @@ FULL = {
         "weight_decay": 1.0,
         "momentum": 0.5,
     },
-    "training": {"epochs": 3, "batch_size": 9, "schedule": "sequential", "precision": "float32", "validation": 0.1},
+    "training": {
+        "epochs": 3,
+        "batch_size": 9,
+        "schedule": "sequential",
+        "precision": "float32",
+        "validation": 0.1,
+        "evaluate_every": 2,
+    },
 }
 
 
@@ -100,7 +107,10 @@ def test_an_assignment_that_sets_nothing_is_an_error(assignment: str) -> None:
 
 
 def test_unreadable_recipes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FaustnetError, match=r"There is no recipe 'nowhere': choose cifar10, digits, mnist or a file"):
+    with pytest.raises(
+        FaustnetError,
+        match=r"There is no recipe 'nowhere': choose cifar10, digits, mnist, paper/METHOD, tuned/DATASET/METHOD or a file",
+    ):
         read_recipe("nowhere")
     for text in ("epochs = = 3", f"seed = {'1' * 5000}", f"seed = {'[' * 5000}", "\udcff"):
         (tmp_path / "odd.toml").write_bytes(text.encode(errors="surrogateescape"))
@@ -112,4 +122,4 @@ def test_unreadable_recipes_are_refused(tmp_path: Path) -> None:
 def test_shipped_recipes_are_good_and_open_with_their_command(name: str) -> None:
     recipe_from(read_recipe(name))
     text = (files("faustnet.recipes") / f"{name}.toml").read_text(encoding="utf-8")
-    assert text.startswith(f"# faustnet train --recipe {name}\n")
+    assert text.startswith(f"# faustnet train --recipe {name}")

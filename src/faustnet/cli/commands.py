@@ -15,9 +15,11 @@ from faustnet.cli.app import AsJson, DataDir, Device, Layers, app, check_writabl
 from faustnet.data import DATASETS, data_folder, load_data, read_image
 from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError, unknown
+from faustnet.inspection import inspect_run
 from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.progress import Lines
-from faustnet.recipes import Recipe, put, read_recipe, recipe_from, set_key, shipped_recipes
+from faustnet.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
+from faustnet.report.page import render_page
 from faustnet.runs import Run, Stopped, write_whole
 from faustnet.runs import train as train_recipe
 from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table
@@ -52,7 +54,7 @@ def train(
     ] = None,
     seed: Annotated[int | None, option("Of everything that is drawn at random.", DEFAULT.seed)] = None,
     recipe: Annotated[
-        str | None, typer.Option(help=f"A TOML file, or one of {', '.join(shipped_recipes())}; options beside it win.")
+        str | None, typer.Option(help=f"A TOML file, or one of {', '.join(kinds_of_recipes())}; options beside it win.")
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -132,6 +134,26 @@ def evaluate(
     if early_exit and not as_json:
         for result in results:
             print_early_exit(result)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; several are shown side by side.")],
+    out: Annotated[Path, typer.Option(help="The page; what was there goes.")] = Path("report.html"),
+    images: Annotated[int, typer.Option(help="How many test images to show on the maps.")] = 1000,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """Make one page of runs that opens in any browser, offline: table, curves, maps of the layers, confusion, recipe."""
+    check_writable(out)
+    where = choose_device(device)
+    facts = []
+    for folder in runs:
+        run = Run.open(folder)
+        typer.echo(f"looking at {folder} …", err=True)
+        facts.append(inspect_run(run, device=where, data_dir=data_dir, points=images))
+    write_whole(out, render_page(facts).encode())
+    typer.echo(f"written: {out}")
 
 
 @app.command()

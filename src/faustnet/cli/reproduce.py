@@ -1,5 +1,7 @@
 """`faustnet reproduce`: the paper's table and figures."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -7,17 +9,22 @@ import typer
 
 from faustnet.cli.app import DataDir, Device, app
 from faustnet.devices import choose_device
-from faustnet.errors import FaustnetError
+from faustnet.errors import require
 from faustnet.methods import METHODS
+from faustnet.progress import Lines
+from faustnet.reproduce.figures import draw_figure1, draw_figure2, draw_figure3
 from faustnet.reproduce.table1 import reproduce_table1
 from faustnet.reproduce.wanted import FAMILIES, NETWORKS, all_wanted
-from faustnet.runs import Stopped
 
 reproduce = typer.Typer(help="Make the paper's table and figures anew: train what is missing, then write them.")
 app.add_typer(reproduce, name="reproduce", no_args_is_help=True)
 
 Jobs = Annotated[int, typer.Option(help="How many runs to train at the same time, each in a process of its own.")]
 Out = Annotated[Path, typer.Option(help="Where results are kept; what is there already is not made again.")]
+
+Seeds = Annotated[int, typer.Option(help="How many seeds, from 0.")]
+Dataset = Annotated[str, typer.Option(help="The data set.")]
+Network = Annotated[str, typer.Option(help="The network, as layers and their units.")]
 
 
 def _listed(about: str) -> object:
@@ -32,7 +39,7 @@ def table1(
     recipes: Annotated[
         str, _listed("Families of recipes: paper, what the paper states; tuned, what was best on validation images")
     ] = ",".join(FAMILIES),
-    seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 5,
+    seeds: Seeds = 5,
     jobs: Jobs = 1,
     out: Out = Path("results"),
     device: Device = "auto",
@@ -43,14 +50,69 @@ def table1(
     Each run's result is a file in OUT/table1; the table is OUT/table1.json, .md and .tex. Ctrl-C loses nothing: the same
     command goes on.
     """
-    if jobs < 1:
-        raise FaustnetError(f"Runs are trained by one process or more, not {jobs}.")
     wanted = all_wanted(_names(recipes), _names(methods), _names(datasets), _names(networks), seeds)
+    with _goes_on(out):
+        reproduce_table1(wanted, out, choose_device(device).type, data_dir, _checked(jobs))
+
+
+@reproduce.command("figure1")
+def figure1_(
+    dataset: Dataset = "mnist", network: Network = "3x500", out: Out = Path("results"), data_dir: DataDir = None
+) -> None:
+    """The architecture, drawn from a network."""
+    _say_where(draw_figure1(out, dataset, network, data_dir))
+
+
+@reproduce.command("figure2")
+def figure2_(
+    dataset: Dataset = "fashion-mnist",
+    network: Network = "4x500",
+    out: Out = Path("results"),
+    device: Device = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """t-SNE of each layer's embeddings of test images, with its Fisher score.
+
+    The Fisher score is the scatter between classes over the scatter within them: F = Σ_c n_c ‖μ_c − μ‖² / Σ_i ‖x_i − μ_y‖².
+    """
+    with _goes_on(out):
+        _say_where(draw_figure2(out, dataset, network, choose_device(device), data_dir, Lines()))
+
+
+@reproduce.command("figure3")
+def figure3_(
+    dataset: Dataset = "cifar10",
+    network: Network = "3x500",
+    seeds: Seeds = 5,
+    jobs: Jobs = 1,
+    out: Out = Path("results"),
+    device: Device = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """Convergence of Forward-Forward, FAUST and backprop by the paper's recipes: table 1's runs, epoch by epoch."""
+    with _goes_on(out):
+        where = choose_device(device).type
+        said = lambda wanted: typer.echo(f"{wanted}: done", err=True)  # noqa: E731
+        _say_where(draw_figure3(out, dataset, network, seeds, where, data_dir, _checked(jobs), said))
+
+
+@contextmanager
+def _goes_on(out: Path) -> Iterator[None]:
+    """An interrupt is no error here: what was done is kept."""
     try:
-        reproduce_table1(wanted, out, choose_device(device).type, data_dir, jobs)
-    except (Stopped, KeyboardInterrupt):
+        yield
+    except KeyboardInterrupt:
         typer.echo(f"Stopped; what was done is kept in {out}. The same command goes on.", err=True)
         raise typer.Exit(130) from None
+
+
+def _say_where(paths: list[Path]) -> None:
+    typer.echo(f"written: {', '.join(map(str, paths))}")
+
+
+def _checked(jobs: int) -> int:
+    require(jobs >= 1, f"Runs are trained by one process or more, not {jobs}.")
+    return jobs
 
 
 def _names(text: str) -> list[str]:

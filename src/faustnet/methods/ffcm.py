@@ -11,16 +11,17 @@ from faustnet.methods.base import LocalMethod, Source, over_all
 from faustnet.network import Network, NetworkSettings, dense_network
 from faustnet.read_outs import ReadOut
 
-WEIGHT_DECAY = 1e-4  # of the read-out
+WEIGHT_DECAY = 1e-3  # of the read-out, chosen on validation images of CIFAR-10
 
 
 class FFCM(LocalMethod):
-    """Aghagolzadeh and Ezoji (2024): every layer is trained by a supervised contrastive loss on its normalised activations,
+    """Aghagolzadeh and Ezoji (2024): every layer is trained by a supervised contrastive loss on its normalised embeddings,
     in which pairs of one class count as closer than they are by a margin. The margin falls from `first_margin` in the
     first layer to `last_margin` in the last one. Then a linear softmax is fitted to the last layer's activations.
 
     Its authors show each image in two distortions; here each is shown once, distorted as the recipe's `data` says, and
-    the other images of its class in the batch are what it is to be near.
+    the other images of its class in the batch are what it is to be near. Whether their layers have a projection for the
+    loss, as FAUST's have and these, they do not say: without, CIFAR-10 lost seven points of validation accuracy.
     """
 
     name: ClassVar[str] = "ffcm"
@@ -47,7 +48,7 @@ class FFCM(LocalMethod):
 
     @classmethod
     def make_network(cls, inputs: int, settings: NetworkSettings) -> Network:
-        return dense_network(inputs, settings, project=False)
+        return dense_network(inputs, settings)
 
     @property
     def voters(self) -> list[str]:

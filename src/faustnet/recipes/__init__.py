@@ -95,7 +95,7 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
             return tomllib.loads((files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise unknown("recipe", str(name), shipped_recipes(), " or a file") from None
+        raise unknown("recipe", str(name), shipped_recipes(), " or a file", kinds_of_recipes()) from None
     except (OSError, ValueError, RecursionError) as error:
         raise FaustnetError(f"The recipe {name} cannot be read ({error}): mend it.") from None
 
@@ -103,6 +103,11 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
 def shipped_recipes() -> list[str]:
     """The names of the recipes that come with the package."""
     return sorted(_names_in(files(__name__)))
+
+
+def kinds_of_recipes() -> list[str]:
+    """The same in short."""
+    return [*(name for name in shipped_recipes() if "/" not in name), "paper/METHOD", "tuned/DATASET/METHOD"]
 
 
 def _names_in(folder: Traversable) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""What is shown of finished runs: one HTML page. Never trains, and needs no torch."""
+"""What is shown of finished runs: a page, figures, tables. Never trains, and needs no torch."""

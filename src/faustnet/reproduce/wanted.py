@@ -8,7 +8,7 @@ from pathlib import Path
 from faustnet.data import DATASETS
 from faustnet.errors import FaustnetError, unknown
 from faustnet.methods import METHODS
-from faustnet.recipes import Recipe, read_recipe, recipe_from, shipped_recipes
+from faustnet.recipes import Recipe, kinds_of_recipes, read_recipe, recipe_from, shipped_recipes
 
 FAMILIES = ("paper", "tuned")
 NETWORKS = ("3x500", "4x800")
@@ -35,7 +35,7 @@ class Wanted:
         if not re.fullmatch(r"[1-9]\d?x[1-9]\d{0,4}", self.network):
             raise FaustnetError(f"A network is given as its layers and their units, like 3x500, not {self.network!r}.")
         if self.recipe_name not in shipped_recipes():
-            raise unknown("recipe", self.recipe_name, shipped_recipes())
+            raise unknown("recipe", self.recipe_name, shipped_recipes(), shown=kinds_of_recipes())
 
     @property
     def recipe_name(self) -> str:

@@ -1,0 +1,209 @@
+"""The paper's figures, drawn from plain facts: numbers and words, with no network and no run behind them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from faustnet.errors import FaustnetError, require
+from faustnet.report.architecture import CM, draw_architecture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 16.0  # centimetres on paper
+MARGIN, HEADING, WIDEST = 0.2, 0.6, 10.0  # between panels, above a panel, and a panel's side at most
+DPI = 200
+STYLE = {
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.linewidth": 0.6,
+    "legend.fontsize": 7.5,
+    "text.parse_math": False,  # a class may be called $5
+    "svg.fonttype": "none",  # words stay words
+    "svg.hashsalt": "faustnet",  # the same file every time
+}
+
+# The paper's colours of Fashion-MNIST's classes, in its order.
+CLASS_COLOURS = (
+    (0.200, 0.133, 0.533),
+    (0.533, 0.800, 0.933),
+    (0.067, 0.467, 0.200),
+    (0.867, 0.800, 0.467),
+    (0.800, 0.400, 0.467),
+    (0.667, 0.267, 0.600),
+    (0.267, 0.667, 0.600),
+    (0.600, 0.600, 0.200),
+    (0.533, 0.133, 0.333),
+    (0.400, 0.067, 0.000),
+)
+# Shapes, each scaled so that all look equally large.
+CLASS_SHAPES = (
+    ("o", 1.0),
+    ("s", 0.9),
+    ("^", 1.1),
+    ("D", 0.8),
+    ("v", 1.1),
+    ("P", 1.1),
+    ("X", 1.1),
+    ("<", 1.1),
+    ("*", 1.45),
+    (">", 1.1),
+)
+MANY = 2000  # points in a panel, from which an SVG file is better off with a picture of them
+
+# Okabe and Ito's colours; with five kinds of line, the first 35 curves differ.
+CURVE_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#D55E00", "#000000", "#0072B2", "#CC79A7")
+CURVE_LINES: tuple[Any, ...] = ((0, (1, 1)), (0, (5, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2.5, 1.2)), "-")
+CURVE_SHAPES = ("o", "s", "^", "D", "v")
+SHAPES = 6  # on a curve, about
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draw in one style, whatever the user's own settings of matplotlib are."""
+    try:
+        from matplotlib import style
+    except ImportError:
+        raise FaustnetError("Figures need matplotlib: install it with pip install 'faustnet[figures]'.") from None
+    with style.context(["default", STYLE]):
+        yield
+
+
+@drawing()
+def figure1(architecture: Mapping[str, Any]) -> Figure:
+    """The architecture of FAUST: what enters, each layer with its own loss, and how a class is predicted."""
+    return draw_architecture(architecture)
+
+
+@drawing()
+def figure2(facts: Mapping[str, Any]) -> Figure:
+    """Each layer's embeddings in the plane, by class, with the layer's Fisher score.
+
+    Up to three layers stand in a row. Four make two rows: in one, their marks would be too small to tell apart.
+    """
+    from matplotlib.figure import Figure
+
+    layers, names = facts["layers"], facts["class_names"]
+    require(bool(layers and facts["labels"]), "There is no layer to draw: give the points of one layer or more.")
+    columns = len(layers) if len(layers) < 4 else 2 if len(layers) == 4 else 3
+    rows = math.ceil(len(layers) / columns)
+    side = min((WIDTH - MARGIN) / columns - MARGIN, WIDEST)
+    left = (WIDTH - columns * (side + MARGIN) + MARGIN) / 2
+    key_columns = int(np.clip(WIDTH / (1 + 0.15 * max(map(len, names))), 1, 5))
+    height = rows * (side + HEADING) + 0.4 * math.ceil(len(names) / key_columns) + 2 * MARGIN
+    figure = Figure(figsize=(WIDTH * CM, height * CM))
+    for number, layer in enumerate(layers):
+        row, column = divmod(number, columns)
+        x, y = left + column * (side + MARGIN), height - (row + 1) * (side + HEADING)
+        panel = figure.add_axes((x / WIDTH, y / height, side / WIDTH, side / height))
+        _scatter(panel, np.asarray(layer["points"]), np.asarray(facts["labels"]), len(names), side)
+        panel.set_title(f"Layer {number + 1}", pad=4)
+        corner: dict[str, Any] = {"transform": panel.transAxes, "ha": "right", "va": "top"}
+        panel.text(0.97, 0.97, f"F = {layer['fisher']:.2f}", **corner, bbox={"fc": "white", "ec": "none", "pad": 1.5})
+    _key(figure, names, key_columns)
+    return figure
+
+
+def _mark(number: int) -> tuple[tuple[float, float, float], str, float]:
+    """A class's colour, its shape and that shape's size; a colour that comes round again has another shape."""
+    turn, colour = divmod(number, len(CLASS_COLOURS))
+    return CLASS_COLOURS[colour], *CLASS_SHAPES[(colour + turn) % len(CLASS_SHAPES)]
+
+
+def _scatter(panel: Axes, points: np.ndarray, labels: np.ndarray, classes: int, side: float) -> None:
+    """One layer's points, as large as their number allows."""
+    area = float(np.clip(0.32 * (side * CM * 72) ** 2 / len(labels), 2, 20))
+    for number in range(classes):
+        colour, shape, scale = _mark(number)
+        x, y = points[labels == number].T
+        edge: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.07 * math.sqrt(area)}
+        panel.scatter(x, y, area * scale**2, color=colour, marker=shape, rasterized=len(labels) > MANY, **edge)
+    low, high = points.min(axis=0), points.max(axis=0)
+    middle, half = (low + high) / 2, 0.54 * max(*(high - low), 1e-9)
+    panel.set(xlim=middle[0] + (-half, half), ylim=middle[1] + (-half, half), xticks=[], yticks=[])
+
+
+def _key(figure: Figure, names: Sequence[str], columns: int) -> None:
+    """One legend for all panels."""
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for colour, shape, scale in map(_mark, range(len(names))):
+        handles.append(Line2D([], [], color=colour, marker=shape, markersize=5 * scale, markeredgewidth=0, linestyle="none"))
+    where: dict[str, Any] = {
+        "loc": "lower center",
+        "ncols": columns,
+        "frameon": False,
+        "handletextpad": 0.2,
+        "borderpad": 0.2,
+    }
+    legend = figure.legend(handles, ["class"] * len(names), **where)
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_text(name)  # a legend would leave out what begins with an underscore
+
+
+@drawing()
+def figure3(facts: Mapping[str, Any]) -> Figure:
+    """Test accuracy by epoch, one panel for each method and one curve for each set of layers."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    panels = [(panel["title"], [curve for curve in panel["curves"] if _known(curve)]) for panel in facts["panels"]]
+    labels = list(dict.fromkeys(curve["label"] for _, curves in panels for curve in curves))
+    require(bool(labels), "There is no curve to draw: give the accuracies of one run or more.")
+    figure = Figure(figsize=(WIDTH * CM, 7.6 * CM), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
+    for panel, (title, curves) in zip(axes, panels, strict=True):
+        for curve in curves:
+            _curve(panel, curve, labels.index(curve["label"]))
+        panel.set(title=title, xlabel="epoch")
+        panel.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+        panel.grid(color="#dddddd", linewidth=0.5)
+        panel.spines[["top", "right"]].set_visible(False)
+        if curves:  # the legend is under the panel, where it hides no curve
+            place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
+            panel.legend(**place, handlelength=3.2, columnspacing=1.2, frameon=False)
+    axes[0].set_ylabel("test accuracy, %")
+    return figure
+
+
+def _known(curve: Mapping[str, Any]) -> list[int]:
+    """Where in its lists a curve has a value."""
+    return [place for place, value in enumerate(curve["mean"]) if value is not None]
+
+
+def _curve(panel: Axes, curve: Mapping[str, Any], number: int) -> None:
+    """One curve and, where several seeds differ, a band of a standard deviation to either side."""
+    known = _known(curve)
+    epochs, mean = (np.array([curve[key][place] for place in known], dtype=float) for key in ("epochs", "mean"))
+    std = np.array([curve["std"][place] or 0.0 for place in known])
+    colour, line = CURVE_COLOURS[number % len(CURVE_COLOURS)], CURVE_LINES[number % len(CURVE_LINES)]
+    shape, step = CURVE_SHAPES[number % len(CURVE_SHAPES)], max(1, len(known) // SHAPES)
+    marks: dict[str, Any] = {
+        "marker": shape,
+        "markersize": 2.8,
+        "markevery": (number * step // len(CURVE_SHAPES) % step, step),
+    }
+    panel.plot(epochs, mean, color=colour, linestyle=line, linewidth=1.2, label=curve["label"], **marks)
+    if std.any():
+        panel.fill_between(epochs, mean - std, mean + std, color=colour, alpha=0.25, linewidth=0)
+
+
+@drawing()
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as NAME.png and NAME.svg. The same facts make the same files."""
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        figure.savefig(paths[0], dpi=DPI)
+        figure.savefig(paths[1], dpi=2 * DPI, metadata={"Date": None})
+    except OSError as error:
+        raise FaustnetError(f"{folder} takes no figures ({error.strerror}): choose another folder.") from None
+    return paths

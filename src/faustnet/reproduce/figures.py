@@ -1,0 +1,146 @@
+"""The paper's figures: train what is missing, gather the facts, draw them."""
+
+import json
+import shutil
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from faustnet.data import load_data
+from faustnet.errors import FaustnetError
+from faustnet.inspection import balanced, fisher_score, layer_embeddings, tsne
+from faustnet.layers import DenseLayer
+from faustnet.model import Model
+from faustnet.recipes import as_table, recipe_from
+from faustnet.report.figures import figure1, figure2, figure3, save
+from faustnet.reproduce.results import is_done, read_result
+from faustnet.reproduce.runner import train_all
+from faustnet.reproduce.wanted import Wanted
+from faustnet.runs import ENVIRONMENT, RECIPE, Progress, train, write_whole
+
+POINTS = 2000  # test images in a panel of figure 2
+COMPARED = {"forward-forward": "FF", "faust-representative": "FAUST", "backprop": "BP"}  # figure 3's panels
+
+
+def draw_figure1(out: Path, dataset: str, network: str, data_dir: Path | None) -> list[Path]:
+    """The architecture of a network that is made for the purpose."""
+    wanted = Wanted("tuned", "faust-representative", dataset, network, 0)
+    data = load_data(dataset, data_dir)
+    model = Model.fresh(wanted.recipe, data.train, data.class_names)
+    return save(figure1(architecture(model)), out / "figures", "figure1")
+
+
+def architecture(model: Model) -> dict[str, Any]:
+    """A FAUST network as it is, for the drawing."""
+    layers = [layer for layer in model.method.network if isinstance(layer, DenseLayer)]
+    return {
+        "method": model.recipe.method,
+        "input_shape": list(model.shape),
+        "inputs": layers[0].inputs,
+        "classes": model.method.classes,
+        "layers": [
+            {
+                "inputs": layer.inputs,
+                "width": layer.linear.out_features,
+                "embedding": layer.projection.out_features if layer.projection is not None else 0,
+                "passes_on": layer.passed_on,
+            }
+            for layer in layers
+        ],
+        "passes_on": model.recipe.network.passes_on,
+        "representatives": model.recipe.options.get("representatives", 1),
+    }
+
+
+def draw_figure2(
+    out: Path, dataset: str, network: str, device: torch.device, data_dir: Path | None, progress: Progress
+) -> list[Path]:
+    """t-SNE of each layer's embeddings of test images, and its Fisher score; the facts are kept in OUT/figure2.json."""
+    wanted = Wanted("tuned", "faust-representative", dataset, network, 0)
+    path = out / "figure2.json"
+    if not path.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        facts = embedded(wanted, out / "figure2.run", device, data_dir, progress)
+        write_whole(path, (json.dumps(facts) + "\n").encode())
+        shutil.rmtree(out / "figure2.run")
+    facts = _facts(path)
+    if recipe_from(facts["recipe"]) != wanted.recipe:
+        raise FaustnetError(f"{path} was made with another recipe: move it away, or choose another --out.")
+    return save(figure2(facts), out / "figures", "figure2")
+
+
+def embedded(
+    wanted: Wanted, folder: Path, device: torch.device, data_dir: Path | None, progress: Progress
+) -> dict[str, Any]:
+    """Train a run and look at where it puts test images: scores of all of them, a map of as many of each class."""
+    data = load_data(wanted.dataset, data_dir)
+    begun = (folder / RECIPE).exists()
+    run = train(wanted.recipe, folder, device=device, progress=progress, resume=begun, data=data)
+    labels = data.test.labels.numpy()
+    chosen = balanced(labels, POINTS)
+    layers = layer_embeddings(run.model(device), data.test)
+    return {
+        "class_names": list(data.class_names),
+        "labels": labels[chosen].tolist(),
+        "layers": [
+            {"fisher": round(fisher_score(layer, labels), 4), "points": np.round(tsne(layer[chosen]), 1).tolist()}
+            for layer in layers
+        ],
+        "test_accuracy": run.metrics["test_accuracy"],
+        "recipe": as_table(run.recipe),
+        "environment": run.read(ENVIRONMENT),
+    }
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise FaustnetError(f"{path} is damaged: delete it, and it will be made again.") from None
+
+
+def draw_figure3(
+    out: Path,
+    dataset: str,
+    network: str,
+    seeds: int,
+    device: str,
+    data_dir: Path | None,
+    jobs: int,
+    on_result: Callable[[Wanted], None],
+) -> list[Path]:
+    """Accuracy by epoch of the table's runs by the paper's recipes, for each layer alone and for the first ones together."""
+    panels = {method: [Wanted("paper", method, dataset, network, seed) for seed in range(seeds)] for method in COMPARED}
+    missing = [wanted for runs in panels.values() for wanted in runs if not is_done(wanted, out)]
+    train_all(missing, out, device, data_dir, jobs, lambda wanted, done, epochs: None, on_result)
+    drawn = [
+        {"title": COMPARED[method], "curves": curves([read_result(wanted.file(out)) for wanted in runs])}
+        for method, runs in panels.items()
+    ]
+    return save(figure3({"panels": drawn}), out / "figures", "figure3")
+
+
+def curves(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation over runs that differ in their seed, in %, by epoch."""
+    voters = len(results[0]["voters"])
+    if voters == 1:
+        return [_curve(results[0]["voters"][0], results, "layer_accuracy", 0)]
+    alone = [_curve(f"{{{number + 1}}}", results, "layer_accuracy", number) for number in range(voters)]
+    sets = [",".join(map(str, range(1, number + 2))) for number in range(1, voters)]
+    together = [_curve(f"{{{names}}}", results, "first_layers_accuracy", n) for n, names in enumerate(sets, start=1)]
+    return alone + together
+
+
+def _curve(label: str, results: Sequence[dict[str, Any]], key: str, number: int) -> dict[str, Any]:
+    histories = [[100 * epoch[key][number] if epoch[key] else None for epoch in result["history"]] for result in results]
+    measured = [list(values) for values in zip(*histories, strict=True)]
+    return {
+        "label": label,
+        "epochs": [epoch["epoch"] for epoch in results[0]["history"]],
+        "mean": [None if None in values else statistics.mean(values) for values in measured],
+        "std": [0.0 if None in values or len(values) == 1 else statistics.stdev(values) for values in measured],
+    }
