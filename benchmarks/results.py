@@ -1,0 +1,177 @@
+"""Write RESULTS.md and the README's table from the files in results/.
+
+    python benchmarks/results.py
+
+Nothing is measured here; `faustnet reproduce` and `benchmarks/tuning.py` do that. A test fails when the pages and the
+files disagree.
+"""
+
+import json
+import statistics
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from faustnet.paper import TITLES
+from faustnet.recipes import recipe_from
+from faustnet.report.table1 import as_markdown, difference
+from faustnet.reproduce.results import read_results, summary
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+TEMPLATE = """# Results
+
+Every figure here is computed from a file in `results/`, by `python benchmarks/results.py`; every file there was written by
+a command that is named here. Accuracies are in % of the test images, at the last epoch, never the best one; ± is the
+standard deviation over seeds. Hyper-parameters were chosen on validation images, which are part of the training set.
+
+## Table I
+
+```
+faustnet reproduce table1 --jobs 12        # every method, data set and network, both families of recipes, five seeds
+```
+
+In each cell: ours, and below it the paper's figure and the difference. A method without a second line is not in the
+paper's table. {count} runs, one file each in `results/table1/` with its recipe, seed, history, versions, device and
+time; the cells are in `results/table1.json`. {machine}
+
+**Tuned**: hyper-parameters chosen for each method and data set (see below), 60 epochs, images as they are (FFCM, whose
+authors distort them, has crop and flip).
+
+{tuned}
+
+**As the paper states it**: Adam, learning rate 0.001, batches of 256, embeddings of 256, and nothing else: a constant
+learning rate, distances as they are (scale 1), no dropout and no decay. 60 epochs.
+
+{paper}
+
+{reading}
+
+### How the tuned recipes were chosen
+
+```
+python benchmarks/tuning.py ask results/study.json     # Optuna proposes
+python benchmarks/tuning.py run results/study.json     # train on 55,000 or 45,000 images, measure on 5,000 others
+python benchmarks/tuning.py write results/study.json   # the best become src/faustnet/recipes/tuned/
+```
+
+Trials are shorter than the recipes that come of them (25 epochs; 3×500; one seed). Their number and the best one's
+validation accuracy; all of them are in `results/study.json`:
+
+{study}
+
+## Figure 2: what each layer makes of Fashion-MNIST
+
+`faustnet reproduce figure2`: FAUST-representative, 4×500, embeddings of 256, {figure2_accuracy:.2%} of the test images. F
+is the Fisher score of a layer's embeddings of all test images, the scatter between classes over the scatter within them:
+F = Σ_c n_c ‖μ_c − μ‖² / Σ_i ‖x_i − μ_y(i)‖². By layer: {fisher}. The paper has 2.97 in the first layer and 9.81 in the
+fourth, by a definition that it does not give. The facts are in `results/figure2.json`.
+
+![t-SNE of each layer's embeddings](results/figures/figure2.png)
+
+## Figure 3: convergence on CIFAR-10
+
+`faustnet reproduce figure3 --seeds {curves}`: the runs of Table I by the paper's recipes, 3×500; {{1}} is layer 1 alone,
+{{1,2,3}} all three together; bands are a standard deviation over {curves} seeds.
+
+![Accuracy by epoch](results/figures/figure3.png)
+
+## Figure 1: the architecture
+
+`faustnet reproduce figure1`, drawn from a network object.
+
+![The architecture of FAUST](results/figures/figure1.png)
+
+## In minutes on a CPU
+
+`python benchmarks/core.py results/core.json`: 3×500, the package's defaults, seeds 0 to 2, two CPU cores.
+
+{core}
+"""
+
+
+def pages() -> dict[Path, str]:
+    """The files' contents."""
+    results = read_results(RESULTS)
+    cells = summary(results)
+    figure2 = json.loads((RESULTS / "figure2.json").read_text(encoding="utf-8"))
+    text = TEMPLATE.format(
+        count=len(results),
+        machine=machine(results),
+        tuned=as_markdown(cells, "tuned"),
+        paper=as_markdown(cells, "paper"),
+        reading=reading(cells),
+        study=study(),
+        figure2_accuracy=figure2["test_accuracy"],
+        fisher=", ".join(f"{layer['fisher']:.2f}" for layer in figure2["layers"]),
+        curves=sum(run["family"] == "paper" and run["dataset"] == "cifar10" and run["network"] == "3x500"
+                   and run["method"] == "backprop" for run in results),
+        core=core(),
+    )  # fmt: skip
+    readme = ROOT / "README.md"
+    begin, end = "<!-- table1: written by `python benchmarks/results.py` -->\n", "\n<!-- end of table1 -->"
+    before, rest = readme.read_text(encoding="utf-8").split(begin)
+    return {
+        ROOT / "RESULTS.md": text,
+        readme: before + begin + as_markdown(cells, "tuned") + end + rest.split(end)[1],
+    }
+
+
+def machine(results: list[dict[str, Any]]) -> str:
+    """What they were trained on, and for how long."""
+    devices = Counter(run["environment"]["device"] for run in results)
+    hours = sum(run["seconds"] for run in results) / 3600
+    versions = sorted({f"torch {run['environment']['torch']}" for run in results})
+    longest = max(results, key=lambda run: run["seconds"])
+    return (
+        f"On {' and '.join(devices)}, {' and '.join(versions)}; {hours:.1f} hours of runs, several of them at a time, the "
+        f"longest {longest['seconds']:.0f} s ({TITLES[longest['method']]}, {longest['network'].replace('x', '×')})."
+    )
+
+
+def reading(cells: list[dict[str, Any]]) -> str:
+    """What can be read off the table, computed."""
+    known = [cell for cell in cells if cell["recipe"] == "tuned" and cell["paper"] is not None]
+    above = sum(cell["mean"] >= cell["paper"] for cell in known)
+    worst = min(known, key=lambda cell: cell["mean"] - cell["paper"])
+    where = f"{TITLES[worst['method']]} on {TITLES[worst['dataset']]}, {worst['network'].replace('x', '×')}"
+    return (
+        f"Of the paper's {len(known)} figures the tuned recipes reach or pass {above}; the farthest below is {where}, "
+        f"{difference(worst)}."
+    )
+
+
+def study() -> str:
+    trials = json.loads((RESULTS / "study.json").read_text(encoding="utf-8"))
+    datasets = [name for name in TITLES if any(trial["dataset"] == name for trial in trials)]
+    lines = ["| method | " + " | ".join(TITLES[name] for name in datasets) + " |", "| --- |" + " ---: |" * len(datasets)]
+    for method in dict.fromkeys(trial["method"] for trial in trials):
+        row = []
+        for dataset in datasets:
+            found = [t["validation_accuracy"] for t in trials if (t["method"], t["dataset"]) == (method, dataset)]
+            row.append(f"{100 * max(found):.2f} of {len(found)}")
+        lines.append(f"| {TITLES[method]} | " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def core() -> str:
+    """Mean ± standard deviation over the seeds of results/core.json."""
+    runs = json.loads((RESULTS / "core.json").read_text(encoding="utf-8"))
+    found: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        found.setdefault((run["method"], run["recipe_name"]), []).append(100 * run["test_accuracy"])
+    recipes = list(dict.fromkeys(run["recipe_name"] for run in runs))
+    epochs = {run["recipe_name"]: recipe_from(run["recipe"]).training.epochs for run in runs}
+    lines = ["| method | " + " | ".join(f"{TITLES[name]}, {epochs[name]} epochs" for name in recipes) + " |"]
+    lines.append("| --- |" + " ---: |" * len(recipes))
+    for method in dict.fromkeys(run["method"] for run in runs):
+        cells = (found.get((method, name)) for name in recipes)
+        shown = (f"{statistics.mean(cell):.2f} ± {statistics.stdev(cell):.2f}" if cell else "–" for cell in cells)
+        lines.append(f"| {TITLES[method]} | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    for path, content in pages().items():
+        path.write_text(content, encoding="utf-8")
+        print(f"{path.relative_to(ROOT)} is written")
