@@ -6,8 +6,8 @@ the test set.
     python benchmarks/tuning.py write results/study.json              write the best as recipes/tuned/DATASET/METHOD.toml
 
 Asking again after a run builds on what was found; running needs no optuna, so it can be done on another machine. All
-trials are of 3 layers of 500 units (digits too), one seed, and shorter than the recipes that come of them. The file is
-written after each trial; run again to continue.
+trials are of 3 layers of 500 units (digits too), one seed, and mostly shorter than the recipes that come of them. The
+file is written after each trial; run again to continue. Trials may also be put into it by hand.
 """
 
 import argparse
@@ -87,13 +87,13 @@ def recipe_table(method: str, dataset: str, params: dict[str, float]) -> dict[st
 def trial_table(trial: dict[str, Any]) -> dict[str, Any]:
     """The recipe of a trial: shorter, and measured once, on validation images."""
     table = recipe_table(trial["method"], trial["dataset"], trial["params"])
-    epochs = 30 if trial["dataset"] == "digits" else 25
+    epochs = trial["epochs"]
     held_out = 0.2 if trial["dataset"] == "digits" else 5000
     table["training"] |= {"epochs": epochs, "evaluate_every": epochs, "validation": held_out}
     return table
 
 
-def ask(path: Path, methods: list[str], datasets: list[str], count: int) -> None:
+def ask(path: Path, methods: list[str], datasets: list[str], count: int, epochs: int) -> None:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -113,8 +113,8 @@ def ask(path: Path, methods: list[str], datasets: list[str], count: int) -> None
             study.enqueue_trial({key: FIRST[key] for key in space})
         for number in range(count):
             params = {key: float(f"{value:.3g}") for key, value in study.ask(space).params.items()}
-            trials.append({"method": method, "dataset": dataset, "number": len(mine) + number, "params": params,
-                           "validation_accuracy": None})  # fmt: skip
+            trials.append({"method": method, "dataset": dataset, "number": len(mine) + number, "epochs": epochs,
+                           "params": params, "validation_accuracy": None})  # fmt: skip
     save(path, trials)
     print(f"{sum(trial['validation_accuracy'] is None for trial in trials)} trials to run")
 
@@ -199,12 +199,13 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--datasets", default=",".join(DATASETS))
     parser.add_argument("--trials", type=int, default=8, help="of each method and data set")
+    parser.add_argument("--epochs", type=int, default=25, help="of a trial")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no trial after that")
     given = parser.parse_args()
     if given.verb == "ask":
-        ask(given.file, given.methods.split(","), given.datasets.split(","), given.trials)
+        ask(given.file, given.methods.split(","), given.datasets.split(","), given.trials, given.epochs)
     elif given.verb == "run":
         run(given.file, given.jobs, choose_device(given.device).type, given.seconds)
     else:

@@ -4,16 +4,37 @@ import json
 import runpy
 from pathlib import Path
 
+from faustnet.reproduce.results import is_done, read_results, summary
+from faustnet.reproduce.wanted import Wanted
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_table_is_the_one_that_the_results_give() -> None:
-    core = runpy.run_path(str(ROOT / "benchmarks" / "core.py"))
-    runs = json.loads((ROOT / "results" / "core.json").read_text())
-    assert {(run["recipe_name"], run["method"], run["seed"]) for run in runs} == set(core["WANTED"])
-    shown = README.split("--table` -->\n")[1].split("\n<!-- end of core -->")[0]
-    assert shown == core["table"](runs)
+def test_the_pages_show_what_the_results_say() -> None:
+    """If this fails: python benchmarks/results.py"""
+    for path, text in runpy.run_path(str(ROOT / "benchmarks" / "results.py"))["pages"]().items():
+        assert path.read_text(encoding="utf-8") == text
+
+
+def test_the_tables_files_are_those_of_its_runs() -> None:
+    """If this fails: faustnet reproduce table1"""
+    results = read_results(ROOT / "results")
+    assert json.loads((ROOT / "results" / "table1.json").read_text()) == summary(results)
+    for run in results:
+        wanted = Wanted(run["family"], run["method"], run["dataset"], run["network"], run["seed"])
+        assert is_done(wanted, ROOT / "results"), "the recipe that comes with the package is the one it was made with"
+
+
+def test_the_tuned_recipes_are_the_best_trials() -> None:
+    """If this fails: python benchmarks/tuning.py write results/study.json"""
+    tuning = runpy.run_path(str(ROOT / "benchmarks" / "tuning.py"))
+    trials = tuning["read"](ROOT / "results" / "study.json")
+    for method, dataset in {(trial["method"], trial["dataset"]) for trial in trials}:
+        mine = [trial for trial in trials if (trial["method"], trial["dataset"]) == (method, dataset)]
+        best = max(mine, key=lambda trial: trial["validation_accuracy"])
+        text = (tuning["RECIPES"] / dataset / f"{method}.toml").read_text(encoding="utf-8")
+        assert text == tuning["recipe_text"](best, len(mine))
 
 
 def test_the_costs_are_those_that_were_measured() -> None:
