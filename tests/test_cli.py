@@ -242,3 +242,23 @@ def test_help_and_version_answer(faustnet: Command) -> None:
     assert "train" in faustnet("--help").out
     assert "--batch-size" in faustnet("train", "--help").out
     assert faustnet("--version").out.startswith("faustnet ")
+
+
+def test_a_report_of_runs_is_one_page(faustnet: Command, run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("plotly", reason="a report needs plotly")
+    answer = faustnet("report", run, "--images", "50", "--out", tmp_path / "page.html")
+    assert answer.code == 0, answer.err
+    assert answer.out == f"written: {tmp_path / 'page.html'}\n"
+    assert "faust-representative" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_report_that_cannot_be_made_is_a_sentence(faustnet: Command, run: Path, tmp_path: Path) -> None:
+    for words, said in (
+        ([tmp_path / "nowhere"], "is not a run"),
+        ([run, "--out", tmp_path], "cannot be written"),
+        ([run, "--out", tmp_path / "no" / "page.html"], "cannot be written"),
+        ([run, "--images", "0", "--out", tmp_path / "page.html"], "At least one image"),
+    ):
+        answer = faustnet("report", *words)
+        assert answer.code == 2
+        assert said in answer.sentence

@@ -90,6 +90,19 @@ def test_the_history_has_every_layers_loss_and_accuracy(source: ImageSource, hel
         assert epoch.seconds > 0
 
 
+def test_only_every_second_epoch_and_the_last_one_are_measured(source: ImageSource, held_out: ImageSource) -> None:
+    often = run_to_end(small_trainer("faust-representative", source, held_out, epochs=5))
+    seldom = run_to_end(small_trainer("faust-representative", source, held_out, epochs=5, evaluate_every=2))
+    for every, some in zip(often.history, seldom.history, strict=True):
+        assert some.losses == every.losses
+        if some.epoch in (2, 4, 5):
+            assert (some.accuracy, some.layer_accuracy) == (every.accuracy, every.layer_accuracy)
+            assert some.first_layers_accuracy[-1] == some.accuracy
+            assert some.first_layers_accuracy[0] == some.layer_accuracy[0]
+        else:
+            assert (some.accuracy, some.layer_accuracy, some.first_layers_accuracy) == (None, [], [])
+
+
 def test_the_loss_in_the_history_is_the_mean_over_the_batches(source: ImageSource, held_out: ImageSource) -> None:
     trainer = small_trainer("faust-representative", source, held_out, epochs=1)
     losses = []
