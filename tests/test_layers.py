@@ -56,3 +56,17 @@ def test_rms_layer_takes_the_length_away_from_its_input_and_leaves_its_output() 
 
 def test_a_row_of_zeros_has_no_length_to_lose() -> None:
     assert torch.equal(unit_rms(torch.zeros(2, 4)), torch.zeros(2, 4))
+
+
+def test_embeddings_may_have_unit_length_or_one_that_the_layer_learns() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(6, 5)
+    lengths = {}
+    for length in ("free", "unit", "learned"):
+        layer = DenseLayer(5, 4, 3, dropout=0.0, passes_embedding=False, length=length)
+        if length == "learned":
+            layer.gain.data.fill_(1.7)
+        lengths[length] = layer(rows)[1].norm(dim=1)
+    torch.testing.assert_close(lengths["unit"], torch.ones(6))
+    torch.testing.assert_close(lengths["learned"], torch.full((6,), 1.7))
+    assert lengths["free"].std() > 0.01

@@ -18,6 +18,7 @@ VARIANTS = [(name, {}) for name in METHODS] + [
     ("forward-forward", {"inference": "one-pass"}),
     ("collaborative-ff", {"collaborators": "earlier"}),
     ("faust-representative", {"representatives": 3}),
+    ("faust-representative", {"representatives": 2, "choice": "k-means", "contrast": 0.5}),
 ]
 LOCAL = [(name, options) for name, options in VARIANTS if issubclass(METHODS[name], LocalMethod)]
 FAST = OptimiserSettings(learning_rate=3e-3)
@@ -313,6 +314,15 @@ def test_a_read_out_is_the_minimum_of_its_loss(source: ImageSource) -> None:
     assert (read_out(rows).argmax(1) == labels).float().mean() > 0.95
 
 
+def test_contrast_adds_the_contrastive_loss_of_the_anchors_alone(source: ImageSource) -> None:
+    plain, both = (started("faust-representative", source, contrast=weight, temperature=0.3) for weight in (0.0, 0.7))
+    x, y = batch(source)
+    embedding = next(plain.network.walk(plain.rows(x, y)))
+    contrast = marginal_contrastive_loss(embedding[:48], y, torch.tensor(0.0), 0.3)
+    one, other = (method.local_loss(embedding[None], y[None], slice(0, 1)) for method in (plain, both))
+    torch.testing.assert_close(other, one + 0.7 * contrast)
+
+
 OTHERWISE = {
     "label_smoothing": 0.3,
     "threshold": 2.0,
@@ -325,6 +335,8 @@ OTHERWISE = {
     "first_margin": 0.1,
     "last_margin": 0.4,
     "collaborators": "earlier",
+    "choice": "k-means",
+    "contrast": 0.5,
     "centroid_images": 3,
     "representatives": 2,
     "chosen": "named",
@@ -345,7 +357,8 @@ def test_every_option_changes_what_is_learned_or_predicted(name: str, option: st
             method.finish(source)
             return torch.cat([losses, method.scores(x).mean(0).flatten()])
 
-    assert not torch.allclose(outcome(), outcome(**{option: value}))
+    besides = {"contrast": 0.5} if (name, option) == ("faust-representative", "temperature") else {}
+    assert not torch.allclose(outcome(**besides), outcome(**besides, **{option: value}))
 
 
 def test_dropout_reaches_backprops_read_out(source: ImageSource) -> None:

@@ -28,13 +28,24 @@ def test_layers_fit_each_other_whatever_is_passed_on() -> None:
     assert [layer.inputs for layer in rms_network(9, NetworkSettings((8, 7), 5))] == [9, 8]
 
 
-def test_dropout_spares_the_images() -> None:
+def test_dropout_spares_the_images_unless_asked_for() -> None:
     assert [layer.dropout for layer in dense_network(9, NetworkSettings((8, 7), 5, dropout=0.3))] == [0.0, 0.3]
     assert [layer.dropout for layer in rms_network(9, NetworkSettings((8, 7), 5, dropout=0.3))] == [0.0, 0.3]
+    both = NetworkSettings((8, 7), 5, dropout=0.3, input_dropout=0.2)
+    assert [[layer.dropout for layer in make(9, both)] for make in (dense_network, rms_network)] == [[0.2, 0.3]] * 2
 
 
 @pytest.mark.parametrize(
-    "settings", [{"widths": (500, 0)}, {"widths": ()}, {"embedding": -1}, {"dropout": 1.0}, {"passes_on": "everything"}]
+    "settings",
+    [
+        {"widths": (500, 0)},
+        {"widths": ()},
+        {"embedding": -1},
+        {"dropout": 1.0},
+        {"input_dropout": 1.0},
+        {"passes_on": "everything"},
+        {"length": "x"},
+    ],
 )
 def test_impossible_networks_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(FaustnetError):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from faustnet.errors import FaustnetError
-from faustnet.references import ClassIndex, choose_representatives, named_representatives, reference_scores
+from faustnet.references import ClassIndex, choose_representatives, middles, named_representatives, reference_scores
 
 LABELS = torch.tensor([2, 0, 1, 1, 0, 2, 1, 1])
 NAMES = ["apple", "bear", "cup"]
@@ -28,6 +28,28 @@ def test_draw_never_leaves_the_class_when_a_random_number_rounds_up(monkeypatch:
 def test_representatives_are_different_images_of_their_class_in_order() -> None:
     torch.manual_seed(0)
     chosen = choose_representatives(ClassIndex(LABELS, 3), NAMES, 2)
+    assert LABELS[chosen].tolist() == [0, 0, 1, 1, 2, 2]
+    assert len(set(chosen.tolist())) == 6
+
+
+def test_a_single_middle_is_the_medoid() -> None:
+    rows = torch.randn(60, 5, generator=torch.Generator().manual_seed(3))
+    sums = [sum(float((a - b).square().sum()) for b in rows) for a in rows]
+    assert middles(rows, 1).tolist() == [sums.index(min(sums))]
+
+
+def test_middles_stand_for_their_clusters_and_are_different() -> None:
+    torch.manual_seed(0)
+    centres = torch.tensor([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+    rows = (centres[:, None] + 0.3 * torch.randn(3, 20, 2)).flatten(0, 1)
+    assert sorted((middles(rows, 3) // 20).tolist()) == [0, 1, 2]
+    assert len(set(middles(torch.zeros(7, 2), 5).tolist())) == 5, "even where all rows are the same"
+
+
+def test_clusters_are_made_within_each_class() -> None:
+    torch.manual_seed(0)
+    looks = torch.randn(len(LABELS), 4)
+    chosen = choose_representatives(ClassIndex(LABELS, 3), NAMES, 2, lambda own: looks[own])
     assert LABELS[chosen].tolist() == [0, 0, 1, 1, 2, 2]
     assert len(set(chosen.tolist())) == 6
 

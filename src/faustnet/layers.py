@@ -61,18 +61,29 @@ class DenseLayer(Layer):
     The layer norm has no gain and offset of its own: the projection and the next layer are linear and can do without.
     The projection has no bias: it would cancel in every distance. With `embedding` 0 there is no projection, and the
     activation serves as the embedding.
+
+    An embedding's `length` is "free", "unit", or "learned": the same for all of them, and a parameter of the layer. Since
+    a squared distance grows with the square of the length, that is to learn the scale of the distances.
     """
 
-    def __init__(self, inputs: int, width: int, embedding: int, *, dropout: float, passes_embedding: bool):
+    def __init__(
+        self, inputs: int, width: int, embedding: int, *, dropout: float, passes_embedding: bool, length: str = "free"
+    ):
         size = embedding or width
         super().__init__(inputs, size if passes_embedding else width, size, dropout)
         self.linear: Linear | EntryLinear = Linear(inputs, width)
         self.projection = Linear(width, embedding, bias=False) if embedding else None
         self.passes_embedding = passes_embedding
+        self.unit = length != "free"
+        self.gain = nn.Parameter(torch.ones(1)) if length == "learned" else None
 
     def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
         activation = relu_norm(self.linear, rows)
         embedding = activation if self.projection is None else self.projection(activation)
+        if self.unit:
+            embedding = functional.normalize(embedding, dim=-1)
+        if self.gain is not None:
+            embedding = embedding * self.gain.unsqueeze(-1)
         return (embedding if self.passes_embedding else activation), embedding
 
 

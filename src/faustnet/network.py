@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -11,6 +11,7 @@ from faustnet.errors import FaustnetError
 from faustnet.layers import DenseLayer, Layer, RmsLayer
 
 PASSES_ON = ("activation", "embedding")
+LENGTHS = ("free", "unit", "learned")
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,17 @@ class NetworkSettings:
 
     The paper contradicts itself on what a layer passes on: its text says the normalised activation, line 10 of its
     Algorithm 1 says the embedding. `passes_on` offers both.
+
+    `dropout` is of what layers pass on, `input_dropout` of what the first one receives. `length` is that of an embedding:
+    "free", "unit", or "learned", one for each layer.
     """
 
     widths: tuple[int, ...] = (500, 500, 500)
     embedding: int = 256
     dropout: float = 0.0
+    input_dropout: float = 0.0
     passes_on: str = "activation"
+    length: str = "free"
 
     def __post_init__(self) -> None:
         if not self.widths or min(self.widths) < 1:
@@ -33,8 +39,11 @@ class NetworkSettings:
             )
         if self.embedding < 0:
             raise FaustnetError(f"An embedding has a size, not {self.embedding}: give a number, or 0 for no projection.")
-        if not 0 <= self.dropout < 1:
-            raise FaustnetError(f"Dropout is a probability from 0 to below 1, not {self.dropout}.")
+        for share in (self.dropout, self.input_dropout):
+            if not 0 <= share < 1:
+                raise FaustnetError(f"Dropout is a probability from 0 to below 1, not {share}.")
+        if self.length not in LENGTHS:
+            raise FaustnetError(f"The length of embeddings is {' or '.join(LENGTHS)}, not {self.length!r}.")
         if self.passes_on not in PASSES_ON:
             raise FaustnetError(f"A layer passes on its {' or its '.join(PASSES_ON)}, not {self.passes_on!r}.")
 
@@ -88,15 +97,16 @@ def dense_network(inputs: int, settings: NetworkSettings, *, project: bool = Tru
     passes_embedding = project and settings.passes_on == "embedding"
     layers: list[DenseLayer] = []
     for width in settings.widths:
-        before, dropout = (layers[-1].passed_on, settings.dropout) if layers else (inputs, 0.0)
-        layers.append(DenseLayer(before, width, embedding, dropout=dropout, passes_embedding=passes_embedding))
+        before, dropout = (layers[-1].passed_on, settings.dropout) if layers else (inputs, settings.input_dropout)
+        how: dict[str, Any] = {"passes_embedding": passes_embedding, "length": settings.length if project else "free"}
+        layers.append(DenseLayer(before, width, embedding, dropout=dropout, **how))
     return Network(layers, settings.dropout)
 
 
 def rms_network(inputs: int, settings: NetworkSettings) -> Network:
     """Forward-Forward's layers."""
     layers = [
-        RmsLayer(before, width, dropout=settings.dropout if i else 0.0)
+        RmsLayer(before, width, dropout=settings.dropout if i else settings.input_dropout)
         for i, (before, width) in enumerate(pairwise([inputs, *settings.widths]))
     ]
     return Network(layers, settings.dropout)

@@ -1,13 +1,15 @@
 """What a class is compared with: where its images are, which of them stand for it, and their embeddings."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError
 from faustnet.losses import soft_minimum, squared_distances
+
+CLUSTERINGS = 30  # rounds of k-means
 
 
 class ClassIndex:
@@ -38,8 +40,11 @@ class ClassIndex:
         return members[torch.randperm(len(members))[:size]]
 
 
-def choose_representatives(index: ClassIndex, class_names: Sequence[str], count: int) -> Tensor:
-    """`count` different random images of every class: positions, (C · count,), class by class."""
+def choose_representatives(
+    index: ClassIndex, class_names: Sequence[str], count: int, rows: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """`count` different images of every class: positions, (C · count,), class by class. They are drawn at random, or where
+    `rows` gives what images look like, (b,) → (b, d), they are the middles of as many clusters of the class."""
     for number, name in enumerate(class_names):
         have = int(index.counts[number])
         if have < count:
@@ -47,7 +52,31 @@ def choose_representatives(index: ClassIndex, class_names: Sequence[str], count:
                 f"Class {name!r} has {have} training images, but {count} representatives of each class are wanted: "
                 f"ask for at most {have}, or add images."
             )
-    return torch.cat([index.sample(number, count) for number in range(len(class_names))])
+    if rows is None:
+        return torch.cat([index.sample(number, count) for number in range(len(class_names))])
+    members = [index.members(number) for number in range(len(class_names))]
+    return torch.cat([own[middles(rows(own), count).cpu()] for own in members])
+
+
+def middles(rows: Tensor, count: int) -> Tensor:
+    """Which rows stand for all of them: k-means from k-means++, then of each cluster the row that is nearest to its mean,
+    which for a single cluster is the medoid. (n, d) → (count,), all different"""
+    centres = rows[torch.randint(len(rows), (1,))]
+    for _ in range(count - 1):
+        nearest = squared_distances(rows, centres).amin(dim=1).clamp_min(0)
+        drawn = torch.multinomial((nearest + torch.finfo(nearest.dtype).tiny).cpu().double(), 1)
+        centres = torch.cat([centres, rows[drawn.to(rows.device)]])
+    for _ in range(CLUSTERINGS):
+        owners = squared_distances(rows, centres).argmin(dim=1)
+        counts = torch.bincount(owners, minlength=count).unsqueeze(1)
+        sums = torch.zeros_like(centres).index_add_(0, owners, rows)
+        centres = torch.where(counts > 0, sums / counts.clamp_min(1), centres)
+    distances = squared_distances(rows, centres)
+    chosen: list[Tensor] = []
+    for cluster in range(count):
+        chosen.append(distances[:, cluster].argmin())
+        distances[chosen[-1]] = math.inf
+    return torch.stack(chosen)
 
 
 def named_representatives(positions: Sequence[int], labels: Tensor, class_names: Sequence[str], count: int) -> Tensor:

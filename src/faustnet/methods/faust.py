@@ -9,7 +9,13 @@ from torch import Tensor
 
 from faustnet.devices import check_memory
 from faustnet.errors import require
-from faustnet.losses import paired_squared_distances, reference_tuplet_loss, triplet_loss, tuplet_loss
+from faustnet.losses import (
+    marginal_contrastive_loss,
+    paired_squared_distances,
+    reference_tuplet_loss,
+    triplet_loss,
+    tuplet_loss,
+)
 from faustnet.methods.base import CHUNK, LocalMethod, Source, check_label_smoothing, join_rows
 from faustnet.network import Network, NetworkSettings, dense_network
 from faustnet.references import (
@@ -20,6 +26,8 @@ from faustnet.references import (
     named_representatives,
     reference_scores,
 )
+
+CHOICES = ("random", "k-means")
 
 
 class Faust(LocalMethod):
@@ -71,7 +79,12 @@ class FaustRepresentative(Faust):
 
     They pass through the layers together with the batch, B + C·K rows, and the gradient flows through their embeddings
     as it does through the anchors'; without that the loss diverges. `chosen` names them by their positions in the
-    training set, less what is held out for validation; otherwise the seed draws `representatives` of each class.
+    training set, less what is held out for validation; otherwise there are `representatives` of each class: by `choice`
+    "random" ones, which the seed draws, or "k-means", the middles of as many clusters of a class's images, for one the
+    medoid.
+
+    `contrast` is the weight of a second term, the supervised contrastive loss of the batch's own embeddings at that
+    `temperature`.
     """
 
     name: ClassVar[str] = "faust-representative"
@@ -84,15 +97,22 @@ class FaustRepresentative(Faust):
         *,
         representatives: int = 1,
         chosen: Sequence[int] = (),
+        choice: str = "random",
         scale: float = 0.02,
         label_smoothing: float = 0.0,
+        contrast: float = 0.0,
+        temperature: float = 0.1,
     ):
         require(representatives >= 1, f"A class needs at least one representative, not {representatives}.")
+        require(choice in CHOICES, f"Representatives are chosen by {' or '.join(CHOICES)}, not {choice!r}.")
+        require(contrast >= 0, f"The weight of the contrast is 0 or more, not {contrast}.")
+        require(temperature > 0, f"The temperature must be positive, not {temperature}.")
         check_memory(classes * representatives * network[0].inputs)
         check_label_smoothing(label_smoothing)
         super().__init__(network, classes, count=representatives, scale=scale)
         self.count = representatives
-        self.chosen = tuple(chosen)
+        self.chosen, self.choice = tuple(chosen), choice
+        self.contrast, self.temperature = contrast, temperature
         self.label_smoothing = label_smoothing
         self.register_buffer("images", torch.zeros(classes * representatives, network[0].inputs))
 
@@ -102,7 +122,9 @@ class FaustRepresentative(Faust):
         if self.chosen:
             positions = named_representatives(self.chosen, train.labels, train.class_names, self.count)
         else:
-            positions = choose_representatives(ClassIndex(train.labels, self.classes), train.class_names, self.count)
+            index = ClassIndex(train.labels, self.classes)
+            rows = None if self.choice == "random" else lambda own: train.plain(own.to(train.labels.device)).flatten(1)
+            positions = choose_representatives(index, train.class_names, self.count, rows)
         self.positions = positions.to(train.labels.device)
         self.images.copy_(train.plain(self.positions).flatten(1))
         self.feed_from(train)
@@ -114,7 +136,12 @@ class FaustRepresentative(Faust):
         return join_rows([x, self.compared])
 
     def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        return reference_tuplet_loss(embedding, y, self.classes, self.scale, self.label_smoothing)
+        losses = reference_tuplet_loss(embedding, y, self.classes, self.scale, self.label_smoothing)
+        if not self.contrast:
+            return losses
+        anchors = embedding[..., : y.shape[-1], :]
+        margin = torch.zeros((), dtype=losses.dtype, device=losses.device)
+        return losses + self.contrast * marginal_contrastive_loss(anchors, y, margin, self.temperature)
 
     def finish(self, train: Source) -> None:
         self.references.set(self.network.walk(self.images))
