@@ -50,10 +50,28 @@ def test_augmented_images_are_scaled_like_plain_ones_and_plain_without_augmentat
     assert set(shifted.unique().tolist()) <= set(plain.plain(index).unique().tolist())
 
 
+def test_cutout_hides_a_square_of_each_image_in_all_channels_and_may_stick_out() -> None:
+    torch.manual_seed(0)
+    images = torch.ones(3000, 3, 4, 5)
+    hidden = Augmentation(cutout=3).hide(images) == 0
+    assert torch.equal(hidden, hidden[:, :1].expand_as(hidden))
+    seen = {tuple(map(tuple, one.tolist())) for one in hidden[:, 0]}
+    expected = set()
+    for y in range(4):
+        for x in range(5):
+            square = [[abs(row - y) <= 1 and abs(column - x) <= 1 for column in range(5)] for row in range(4)]
+            expected.add(tuple(map(tuple, square)))
+    assert seen == expected
+    assert images.all(), "what came in is left alone"
+
+
 def test_a_crop_as_large_as_the_image_is_refused() -> None:
     Augmentation(crop=3).check((1, 4, 5))
     with pytest.raises(FaustnetError, match="stay below 4"):
         Augmentation(crop=4).check((1, 4, 5))
+    Augmentation(cutout=4).check((1, 4, 5))
+    with pytest.raises(FaustnetError, match="use 4 at most"):
+        Augmentation(cutout=5).check((1, 4, 5))
 
 
 def test_a_split_keeps_every_class_and_loses_no_image(digits: DataSet) -> None:

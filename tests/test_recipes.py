@@ -28,7 +28,7 @@ FULL = {
         "passes_on": "embedding",
         "length": "unit",
     },
-    "data": {"flip": True, "crop": 2, "image_size": 16},
+    "data": {"flip": True, "crop": 2, "cutout": 3, "image_size": 16},
     "optimiser": {
         "name": "sgd",
         "learning_rate": 0.1,
@@ -83,6 +83,7 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"network": {"widths": [500, 0]}}, r"at least one unit, but the widths are \[500, 0\]"),
         ({"data": {"flip": 1}}, "is true or false"),
         ({"data": {"crop": -1}}, "number of pixels"),
+        ({"data": {"cutout": -1}}, "cut-out is a number of pixels"),
         ({"data": {"image_size": 100_000}}, "pixels up to 512"),
         ({"options": {"scale": float("inf")}}, "is a finite number"),
         ({"optimiser": {"weight_decay": float("nan")}}, "is a finite number"),

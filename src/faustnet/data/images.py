@@ -88,19 +88,25 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random mirror images, and random shifts by up to `crop` pixels with what is uncovered filled by reflection."""
+    """Random mirror images, random shifts by up to `crop` pixels with what is uncovered filled by reflection, and a random
+    square of `cutout` pixels' side that is hidden, which may stick out at the edges."""
 
     flip: bool = False
     crop: int = 0
+    cutout: int = 0
 
     def __bool__(self) -> bool:
-        return self.flip or self.crop > 0
+        return self.flip or self.crop > 0 or self.cutout > 0
 
     def check(self, shape: tuple[int, int, int]) -> None:
         smallest = min(shape[1:])
         if self.crop >= smallest:
             raise FaustnetError(
                 f"A crop of {self.crop} does not fit images of {shape[1]}×{shape[2]}: stay below {smallest}."
+            )
+        if self.cutout > smallest:
+            raise FaustnetError(
+                f"A cut-out of {self.cutout} would hide all of an image of {shape[1]}×{shape[2]}: use {smallest} at most."
             )
 
     def pick(self, pixels: Tensor, index: Tensor) -> Tensor:
@@ -112,6 +118,19 @@ class Augmentation:
         return pixels[
             index[:, None, None, None], channels[None, :, None, None], rows[:, None, :, None], columns[:, None, None, :]
         ]
+
+    def hide(self, images: Tensor) -> Tensor:
+        """Scaled images with a square of each set to nought, which is the mean. (b, c, h, w) → the same"""
+        if not self.cutout:
+            return images
+        inside = []
+        for axis in (2, 3):
+            length = images.shape[axis]
+            first = torch.randint(length, (len(images), 1), device=images.device) - self.cutout // 2
+            place = torch.arange(length, device=images.device) - first
+            inside.append((place >= 0) & (place < self.cutout))
+        rows, columns = inside
+        return images.masked_fill(rows[:, None, :, None] & columns[:, None, None, :], 0)
 
     def _positions(self, count: int, length: int, device: torch.device, *, flip: bool) -> Tensor:
         """For each image where every pixel along one axis comes from, (count, length)."""
@@ -144,4 +163,4 @@ class ImageSource:
     def augmented(self, index: Tensor) -> Tensor:
         if not self.augmentation:
             return self.plain(index)
-        return self.scaling(self.augmentation.pick(self.images.pixels, index))
+        return self.augmentation.hide(self.scaling(self.augmentation.pick(self.images.pixels, index)))

@@ -27,17 +27,19 @@ class DataSettings:
 
     flip: bool = False
     crop: int = 0
+    cutout: int = 0
     image_size: int = 0
 
     def __post_init__(self) -> None:
-        if self.crop < 0:
-            raise FaustnetError(f"A crop is a number of pixels, not {self.crop}.")
+        for what, pixels in (("crop", self.crop), ("cut-out", self.cutout)):
+            if pixels < 0:
+                raise FaustnetError(f"A {what} is a number of pixels, not {pixels}.")
         if not 0 <= self.image_size <= LARGEST_IMAGE:
             raise FaustnetError(f"The image size is a number of pixels up to {LARGEST_IMAGE}, not {self.image_size}.")
 
     @property
     def augmentation(self) -> Augmentation:
-        return Augmentation(self.flip, self.crop)
+        return Augmentation(self.flip, self.crop, self.cutout)
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Recipe:
         if self.training.schedule == "greedy" and self.data.augmentation:
             raise FaustnetError(
                 "The greedy schedule trains on activations that are cached once, so it cannot distort images: "
-                "use another one, or leave out flip and crop."
+                "use another one, or leave out flip, crop and cutout."
             )
 
 
