@@ -5,6 +5,7 @@ import torch
 
 from faustnet.errors import FaustnetError
 from faustnet.optimisers import OptimiserSettings
+from faustnet.optimisers.muon import Muon, orthogonalised
 
 
 def test_cosine_falls_from_the_full_rate_to_almost_nothing() -> None:
@@ -24,7 +25,7 @@ def test_warm_up_rises_evenly_and_then_hands_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)]
+    ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD), ("muon", Muon)]
 )
 def test_the_optimiser_is_the_one_that_was_named(name: str, kind: type) -> None:
     weight = torch.nn.Parameter(torch.ones(3))
@@ -42,3 +43,35 @@ def test_the_optimiser_is_the_one_that_was_named(name: str, kind: type) -> None:
 def test_impossible_optimisers_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(FaustnetError):
         OptimiserSettings(**settings)
+
+
+@pytest.mark.parametrize("shape", [(20, 50), (50, 20), (3, 16, 16)])
+def test_orthogonalised_matrices_keep_their_directions_and_lose_their_lengths(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    matrices = torch.randn(shape, dtype=torch.float64)
+    left, lengths, right = torch.linalg.svd(matrices, full_matrices=False)
+    found = left.mT @ orthogonalised(matrices) @ right.mT  # diagonal, if the directions are the same
+    diagonal = found.diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(found, torch.diag_embed(diagonal), atol=1e-9, rtol=0)
+    large = lengths > 0.05 * lengths.amax(dim=-1, keepdim=True)
+    assert ((diagonal > 0.6) & (diagonal < 1.3))[large].all()
+
+
+def test_muon_moves_a_matrix_by_its_orthogonal_momentum_and_a_vector_by_adamw() -> None:
+    torch.manual_seed(0)
+    matrix, vector = (torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in ((6, 9), (6,)))
+    settings = {"learning_rate": 0.1, "weight_decay": 0.3}
+    ours = OptimiserSettings("muon", momentum=0.8, **settings).make([matrix, vector])
+    twin = torch.nn.Parameter(vector.detach().clone())
+    adamw = OptimiserSettings("adamw", **settings).make([twin])
+    expected, momentum = matrix.detach().clone(), torch.zeros(6, 9, dtype=torch.float64)
+    for _ in range(4):
+        matrix.grad, vector.grad = torch.randn_like(matrix), torch.randn_like(vector)
+        twin.grad = vector.grad.clone()
+        momentum = 0.8 * momentum + 0.2 * matrix.grad
+        change = orthogonalised(0.8 * momentum + 0.2 * matrix.grad) * 0.2 * 9**0.5
+        expected = expected * (1 - 0.1 * 0.3) - 0.1 * change
+        ours.step()
+        adamw.step()
+    torch.testing.assert_close(matrix.detach(), expected)
+    torch.testing.assert_close(vector, twin)

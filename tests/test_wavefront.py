@@ -20,6 +20,7 @@ OPTIMISERS = {
     "adamw": OptimiserSettings("adamw", weight_decay=0.1, warmup=0.1),
     "sgd": OptimiserSettings("sgd", learning_rate=0.01, weight_decay=0.01),
     "plain": OptimiserSettings("sgd", learning_rate=0.01, momentum=0.0),
+    "muon": OptimiserSettings("muon", learning_rate=0.01, weight_decay=0.1),
 }
 
 

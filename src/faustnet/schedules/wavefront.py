@@ -155,7 +155,7 @@ class Wavefront(Schedule):
             f"{names[layer.get_parameter(name)]}/{word}": whole[number]
             for group in self.groups
             for parameter, span, name in group.stack.parts
-            for word, whole in zip(self.settings.words, group.optimiser.memory[parameter], strict=True)
+            for word, whole in zip(group.optimiser.words[parameter], group.optimiser.memory[parameter], strict=True)
             for number, layer in enumerate(group.layers[span])
         }
 

@@ -1,24 +1,23 @@
 """Which optimiser, and the learning rate of each step."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from faustnet.devices import has_triton
 from faustnet.errors import FaustnetError, unknown
+from faustnet.optimisers.muon import BETAS, Muon
 
-OPTIMISERS = ("adam", "adamw", "sgd")
+OPTIMISERS = ("adam", "adamw", "sgd", "muon")
 DECAYS = ("cosine", "constant")
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's, as torch has them
 
 
 @dataclass(frozen=True)
 class OptimiserSettings:
     """`warmup` is the share of the steps during which the learning rate rises; after it, it is constant or falls along
-    a half cosine to zero. `momentum` is SGD's."""
+    a half cosine to zero. `momentum` is SGD's, and Muon's, which is for matrices: with it, AdamW has the rest."""
 
     name: str = "adam"
     learning_rate: float = 1e-3
@@ -47,6 +46,8 @@ class OptimiserSettings:
         optimiser: torch.optim.Optimizer
         if self.name == "sgd":
             optimiser = torch.optim.SGD(parameters, rate, momentum=self.momentum, weight_decay=decay, fused=fused)
+        elif self.name == "muon":
+            optimiser = Muon(parameters, rate, self.momentum, decay)
         else:
             kind = torch.optim.Adam if self.name == "adam" else torch.optim.AdamW
             optimiser = kind(parameters, rate, weight_decay=decay, fused=fused, capturable=device.type == "cuda")
@@ -54,22 +55,21 @@ class OptimiserSettings:
             _remember_nothing(optimiser, rate)
         return optimiser
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """What is remembered of each parameter, in torch's words, beside the count of steps."""
-        if self.name != "sgd":
+    def words(self, *, matrix: bool) -> tuple[str, ...]:
+        """What is remembered of a parameter, in torch's words, beside the count of steps."""
+        if self.name in ("adam", "adamw") or (self.name == "muon" and not matrix):
             return "exp_avg", "exp_avg_sq"
-        return ("momentum_buffer",) if self.momentum else ()
+        return ("momentum_buffer",) if self.momentum or self.name == "muon" else ()
 
     def factors(self, rates: Tensor, steps: Tensor, active: Tensor) -> Tensor:
         """For layers with these learning rates, that take so many steps with this one, and those of them that do take it:
-        what the change is multiplied by, the root of the second moment's correction, what is left of a weight that
-        decays, and whether anything is done. (…) each → (…, 4)"""
+        what Adam's change is multiplied by, the root of the second moment's correction, what is left of a weight that
+        decays, and the learning rate, which is 0 where nothing is done. (…) each → (…, 4)"""
         size, root = rates, torch.ones_like(rates)
         if self.name != "sgd":
             steps = steps.to(rates.dtype)
             size, root = rates / (1 - BETAS[0] ** steps), (1 - BETAS[1] ** steps).sqrt()
-        return torch.stack([size, root, 1 - rates * self.weight_decay, active.to(rates.dtype)], dim=-1)
+        return torch.stack([size, root, 1 - rates * self.weight_decay, rates * active], dim=-1)
 
     def rate(self, step: int, steps: int) -> float:
         """The learning rate of step `step` (from 0) out of `steps`."""
@@ -99,60 +99,3 @@ def _remember_nothing(optimiser: torch.optim.Optimizer, rate: Tensor) -> None:
     for value in remembered(optimiser):
         value.zero_()
     rate.copy_(usual)
-
-
-class StackedOptimiser:
-    """Torch's optimisers for layers that are stacked, parameters (n, …): every layer has a learning rate and a count of
-    steps of its own, and a layer that is not active stays as it is.
-
-    All that differs between layers and steps is in a layer's four `factors`, which `OptimiserSettings.factors` makes ahead.
-    """
-
-    def __init__(self, settings: OptimiserSettings, parameters: Sequence[nn.Parameter]):
-        self.settings = settings
-        self.memory = {p: [torch.zeros_like(p, requires_grad=False) for _ in settings.words] for p in parameters}
-
-    @torch.no_grad()
-    def update(self, parameter: nn.Parameter, gradient: Tensor, factors: Tensor, copy: Tensor) -> None:
-        """(n, …), (n, …), (n, 4). The new weights go to the parameter and to its copy, which may be itself."""
-        memory, settings = self.memory[parameter], self.settings
-        if parameter.dtype == torch.float32 and has_triton(parameter.device):
-            from faustnet.kernels import update
-
-            update(
-                parameter,
-                gradient,
-                memory,
-                factors,
-                copy,
-                decay=settings.weight_decay,
-                decoupled=settings.name == "adamw",
-                momentum=settings.momentum,
-                betas=BETAS,
-                epsilon=EPSILON,
-            )
-            return
-        for layer in zip(parameter, gradient.to(parameter.dtype), factors.to(parameter.dtype), *memory, strict=True):
-            self._move(*layer)
-        if copy is not parameter:
-            copy.copy_(parameter)
-
-    def _move(self, weight: Tensor, gradient: Tensor, factors: Tensor, *memory: Tensor) -> None:
-        """One layer's step, in place: a layer stays in the cache while it is worked on. Where it is not active, all that
-        would be added is multiplied by nought."""
-        size, root, kept, active = factors
-        if self.settings.name == "adamw":
-            weight.mul_(1 - active * (1 - kept))
-        elif self.settings.weight_decay:
-            gradient = gradient + self.settings.weight_decay * weight
-        if self.settings.name == "sgd":
-            change = gradient
-            if memory:
-                (change,) = memory
-                change.mul_(1 - active * (1 - self.settings.momentum)).add_(active * gradient)
-            weight.sub_(active * size * change)
-        else:
-            mean, square = memory
-            mean.lerp_(gradient, active * (1 - BETAS[0]))
-            square.lerp_(gradient.square(), active * (1 - BETAS[1]))
-            weight.sub_(square.sqrt().div_(root).add_(EPSILON).reciprocal_().mul_(mean).mul_(active * size))

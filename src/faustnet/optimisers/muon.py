@@ -1,0 +1,78 @@
+"""Muon: a matrix moves by the nearest orthogonal one to its momentum, so that all of its directions move alike."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's, as torch has them
+ROUNDS = 5
+POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # drives singular values to about 1 in five rounds
+ADAMS_SIZE = 0.2  # about the root mean square of what Adam changes, at a learning rate of 1
+
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """Matrices with nearly the same directions and singular values of about 1: U·Vᵀ of their U·S·Vᵀ, by Newton and
+    Schulz's iteration. (…, outputs, inputs)"""
+    a, b, c = POLYNOMIAL
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    if x.device.type == "cuda":
+        x = x.bfloat16()
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + torch.finfo(x.dtype).tiny)
+    for _ in range(ROUNDS):
+        square = x @ x.mT
+        x = a * x + (b * square + c * square @ square) @ x
+    return (x.mT if tall else x).to(matrices.dtype)
+
+
+def muon_change(momentum: Tensor, gradient: Tensor, share: float) -> Tensor:
+    """By what matrices change, at a learning rate of 1: with Nesterov's look ahead, and about as much as by Adam, so that
+    one learning rate and weight decay suits both. What has more dimensions is a matrix all the same. (n, outputs, …)"""
+    ahead = torch.lerp(gradient, momentum, share)
+    flat = ahead.flatten(2)
+    size = ADAMS_SIZE * max(flat.shape[-2:]) ** 0.5
+    return (size * orthogonalised(flat)).view_as(ahead)
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for parameters of two dimensions and more, which are (outputs, …); AdamW for the others. The learning rate is a
+    tensor, and nothing here waits for the device."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: Tensor, momentum: float, weight_decay: float):
+        super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "capturable": True})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            rate = group["lr"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                memory = self._memory(parameter)
+                memory["step"] += 1
+                parameter.mul_(1 - rate * group["weight_decay"])
+                if parameter.dim() > 1:
+                    momentum = memory["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
+                    change = muon_change(momentum.unsqueeze(0), parameter.grad.unsqueeze(0), group["momentum"])[0]
+                else:
+                    change = adam_change(memory["exp_avg"], memory["exp_avg_sq"], parameter.grad, memory["step"])
+                parameter.sub_(rate * change)
+
+    def _memory(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        memory = self.state[parameter]
+        if not memory:
+            memory["step"] = torch.zeros((), device=parameter.device)
+            for word in ("momentum_buffer",) if parameter.dim() > 1 else ("exp_avg", "exp_avg_sq"):
+                memory[word] = torch.zeros_like(parameter)
+        return memory
+
+
+def adam_change(mean: Tensor, square: Tensor, gradient: Tensor, step: Tensor) -> Tensor:
+    """By what Adam changes a parameter, at a learning rate of 1; its two moments are brought up to date."""
+    mean.lerp_(gradient, 1 - BETAS[0])
+    square.lerp_(gradient.square(), 1 - BETAS[1])
+    step = step.to(gradient.dtype)
+    root = (square / (1 - BETAS[1] ** step)).sqrt()
+    return mean / (1 - BETAS[0] ** step) / (root + EPSILON)
