@@ -125,9 +125,10 @@ def machine(results: list[dict[str, Any]]) -> str:
     where = " and ".join(f"{count} on {device}" for device, count in devices.most_common())
     versions = " and ".join(sorted({run["environment"]["torch"] for run in results}))
     tuned = [run for run in results if run["family"] == "tuned"]
+    seconds = [run["seconds"] for run in tuned]
     return (
         f"{where}, torch {versions}. The {len(tuned)} tuned ones took {busy(tuned) / 60:.0f} minutes, several at a time "
-        f"(each {min(run['seconds'] for run in tuned):.0f} to {max(run['seconds'] for run in tuned):.0f} s beside the others)."
+        f"(each {min(seconds):.0f} to {max(seconds):.0f} s beside the others)."
     )
 
 

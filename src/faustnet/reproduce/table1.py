@@ -1,6 +1,7 @@
 """Table I: train what is missing, show the table while it fills, write it down."""
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,8 @@ from rich.text import Text
 
 from faustnet.errors import FaustnetError
 from faustnet.report.table1 import as_latex, as_markdown, as_text, families
-from faustnet.reproduce.results import is_done, read_result, read_results, summary
-from faustnet.reproduce.runner import train_all
+from faustnet.reproduce.results import alone_in, is_done, read_result, read_results, summary
+from faustnet.reproduce.runner import Work
 from faustnet.reproduce.wanted import Wanted
 from faustnet.runs import write_whole
 
@@ -21,13 +22,16 @@ from faustnet.runs import write_whole
 def reproduce_table1(wanted: list[Wanted], out: Path, device: str, data_dir: Path | None, jobs: int) -> None:
     if not wanted:
         raise FaustnetError("There is nothing to train: name a method, a data set, a network and a family of recipes.")
-    done = [one for one in wanted if is_done(one, out)]
-    missing = [one for one in wanted if one not in set(done)]
-    board = Board(wanted, done, out)
-    if missing:
+    with alone_in(out):
+        read_results(out)  # to find out now whether the table can be written in the end
+        done = [one for one in wanted if is_done(one, out)]
+        for one in done:
+            shutil.rmtree(one.folder(out), ignore_errors=True)  # it may have been killed just before
+        missing = [one for one in wanted if one not in set(done)]
+        board = Board(wanted, done, out)
         with board.shown():
-            train_all(missing, out, device, data_dir, jobs, board.epoch, board.result)
-    write_table1(out)
+            Work(missing, out, device, data_dir, board.epoch, board.result).do(jobs)
+        write_table1(out)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
