@@ -111,13 +111,15 @@ def draw_figure3(
     device: str,
     data_dir: Path | None,
     jobs: int,
-    on_result: Callable[[Wanted], None],
+    say: Callable[[Wanted, str], None],
 ) -> list[Path]:
     """Accuracy by epoch of the table's runs by the paper's recipes, for each layer alone and for the first ones together."""
     runs = all_wanted(["paper"], list(COMPARED), [dataset], [network], seeds)
     with drawing(), alone_in(out):
         missing = [wanted for wanted in runs if not is_done(wanted, out)]
-        Work(missing, out, device, data_dir, on_result=on_result).do(jobs)
+        work = Work(missing, out, device, data_dir)
+        work.on_begin, work.on_result = lambda wanted: say(wanted, "training"), lambda wanted: say(wanted, "done")
+        work.do(jobs)
         results = [read_result(wanted.file(out)) for wanted in runs]
         drawn = [
             {"title": title, "curves": curves([result for result in results if result["method"] == method])}

@@ -101,7 +101,7 @@ def is_done(wanted: Wanted, out: Path) -> bool:
 def read_results(out: Path) -> list[dict[str, Any]]:
     """All that there are under their own names. A file of another recipe than the package's is a mistake."""
     found = []
-    for path in sorted((out / "table1").glob("*/*.json")):
+    for path in sorted((out / "table1").glob("*/*-*x*-*-*.json")):
         result = read_result(path)
         wanted = wanted_of(result)
         if wanted.file(out) == path and is_done(wanted, out):

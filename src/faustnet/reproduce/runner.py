@@ -67,20 +67,15 @@ def train_wanted(wanted: Wanted, out: Path, device: str, data_dir: Path | None, 
 
 
 class Work:
-    """What is to be trained, and who wants to hear of it: of each run that is done, of the epochs of a run that is trained
-    here, and at the end of those that have come to nothing."""
+    """What is to be trained. Whoever wants to hear of a run that is begun, of its epochs (if it is trained here) or of its
+    result sets `on_begin`, `on_epoch` and `on_result`."""
 
-    def __init__(
-        self,
-        missing: list[Wanted],
-        out: Path,
-        device: str,
-        data_dir: Path | None,
-        on_epoch: Callable[[Wanted, int, int], None] = lambda wanted, done, epochs: None,
-        on_result: Callable[[Wanted], None] = lambda wanted: None,
-    ):
+    on_begin: Callable[[Wanted], None] = staticmethod(lambda wanted: None)
+    on_epoch: Callable[[Wanted, int, int], None] = staticmethod(lambda wanted, done, epochs: None)
+    on_result: Callable[[Wanted], None] = staticmethod(lambda wanted: None)
+
+    def __init__(self, missing: list[Wanted], out: Path, device: str, data_dir: Path | None):
         self.missing, self.where = missing, (out, device, data_dir)
-        self.on_epoch, self.on_result = on_epoch, on_result
         self.diverged: list[str] = []
 
     def do(self, jobs: int) -> None:
@@ -89,6 +84,7 @@ class Work:
             self._side_by_side(min(jobs, len(self.missing)))
         else:
             for wanted in self.missing:
+                self.on_begin(wanted)
                 try:
                     train_wanted(wanted, *self.where, Watched(functools.partial(self.on_epoch, wanted)))
                 except Diverged as error:
@@ -104,12 +100,17 @@ class Work:
         busy: dict[Any, Wanted] = {}  # by connection
         with _interruptible(), _workers(jobs, self.where) as workers:
             for connection in workers:
-                busy[connection] = _hand_over(connection, waiting.pop())
+                busy[connection] = self._hand_over(connection, waiting.pop())
             while busy:
                 for free in wait(list(busy)):
                     self._answered(busy.pop(free), free)
                     if waiting:
-                        busy[free] = _hand_over(free, waiting.pop())
+                        busy[free] = self._hand_over(free, waiting.pop())
+
+    def _hand_over(self, connection: Any, wanted: Wanted) -> Wanted:
+        connection.send(wanted)
+        self.on_begin(wanted)
+        return wanted
 
     def _answered(self, wanted: Wanted, connection: Any) -> None:
         try:
@@ -125,11 +126,6 @@ class Work:
             raise error
         else:
             self.on_result(wanted)
-
-
-def _hand_over(connection: Any, wanted: Wanted) -> Wanted:
-    connection.send(wanted)
-    return wanted
 
 
 @contextmanager

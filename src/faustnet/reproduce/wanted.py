@@ -61,12 +61,23 @@ class Wanted:
         return f"{self.method} on {self.dataset}, {self.network}, {self.family}, seed {self.seed}"
 
 
+def with_recipes(families: list[str], datasets: list[str]) -> list[str]:
+    """The methods that can be in the table."""
+    shipped = set(shipped_recipes())
+    needed = {"paper": ["paper/{}"], "tuned": [f"tuned/{dataset}/{{}}" for dataset in datasets if dataset in DATASETS]}
+    names = [name for family in families for name in needed.get(family, [])]
+    return [method for method in METHODS if all(name.format(method) in shipped for name in names)]
+
+
 def all_wanted(
-    families: list[str], methods: list[str], datasets: list[str], networks: list[str], seeds: int
+    families: list[str], methods: list[str] | None, datasets: list[str], networks: list[str], seeds: int
 ) -> list[Wanted]:
-    """Every combination. Seed by seed, so that a whole table is there early and grows more certain."""
+    """Every combination, by default of all methods that have such recipes. Seed by seed, so that a whole table is there
+    early and grows more certain."""
     if not 1 <= seeds <= MOST_SEEDS:
         raise FaustnetError(f"A table takes from one seed to {MOST_SEEDS}, not {seeds}.")
+    if methods is None:
+        methods = with_recipes(families, datasets)
     every = product(families, range(seeds), datasets, networks, methods)
     return list(
         dict.fromkeys(Wanted(family, method, dataset, network, seed) for family, seed, dataset, network, method in every)
