@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faustnet.errors import FaustnetError
+from faustnet.paper import TITLES
 from faustnet.report.table1 import as_latex, as_markdown, as_text, families
 from faustnet.reproduce.results import alone_in, is_done, read_result, read_results, summary
 from faustnet.reproduce.runner import Work
@@ -36,20 +37,20 @@ def reproduce_table1(wanted: list[Wanted], out: Path, device: str, data_dir: Pat
             work.do(jobs)
         cells = write_table1(out)
     asked = {(one.method, one.dataset, one.network, one.family) for one in wanted}
-    show([cell for cell in cells if (cell["method"], cell["dataset"], cell["network"], cell["recipe"]) in asked])
-    trained = f"{len(missing)} runs were trained, {len(done)} were there already" if done else f"{len(missing)} runs"
-    print(f"% of the test images at the last epoch, mean ± standard deviation; {trained}. In {out}/table1.json, .md, .tex.")
+    count = f"{len(missing)} runs were trained, {len(done)} were there already" if done else f"{len(missing)} runs"
+    shown = [cell for cell in cells if (cell["method"], cell["dataset"], cell["network"], cell["recipe"]) in asked]
+    show(shown, f"{count}; the table is in {out}/table1.json, .md and .tex.")
 
 
-def show(cells: list[dict[str, Any]]) -> None:
+def show(cells: list[dict[str, Any]], last: str) -> None:
     """Print the tables: with all data sets side by side where there is room, or else one after the other."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
     for table in tables(cells, console.width):
         console.print(table)
-    if any(cell["paper"] is not None for cell in cells):
-        print("Below each figure: the paper's, and the difference.")
+    below = "; below, the paper's figure and the difference" if any(cell["paper"] is not None for cell in cells) else ""
+    console.print(f"% of the test images at the last epoch, mean ± standard deviation{below}. {last}", markup=False)
 
 
 def tables(cells: list[dict[str, Any]], width: int) -> list[Table]:
@@ -60,7 +61,7 @@ def tables(cells: list[dict[str, Any]], width: int) -> list[Table]:
         if Console(width=1000).measure(whole).maximum <= width:
             found.append(whole)
             continue
-        for dataset in dict.fromkeys(cell["dataset"] for cell in cells):
+        for dataset in sorted({cell["dataset"] for cell in cells}, key=list(TITLES).index):
             found.append(as_text([cell for cell in cells if cell["dataset"] == dataset], family))
     return found
 
