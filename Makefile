@@ -12,7 +12,7 @@ DEMO = runs/demo
 .PHONY: demo test check clean
 
 demo: $(VENV)/.installed
-	@rm -rf $(DEMO)
+	@test ! -e $(DEMO)/table1.json || rm -rf $(DEMO)
 	@$(FAUSTNET) reproduce table1 --datasets digits --networks 3x500 --recipes tuned --seeds 2 --jobs 2 \
 	    --device cpu --out $(DEMO)
 
@@ -26,7 +26,7 @@ check: $(VENV)/.installed-check
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable .
+	$(PIP) --editable '.[figures,report]'
 	@touch $@
 
 # One more stamp for each set of tools, so that nothing is installed before it is needed.

@@ -22,27 +22,31 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 TEMPLATE = """# Results
 
-Every figure here is computed from a file in `results/`, by `python benchmarks/results.py`; every file there was written by
-a command that is named here. Accuracies are in % of the test images, at the last epoch, never the best one; ± is the
-standard deviation over seeds. Hyper-parameters were chosen on validation images, which are part of the training set.
+Every figure here is computed from a file in `results/`, by `python benchmarks/results.py`, and the command that wrote the
+file is named with it (what things cost is in [docs/performance.md](docs/performance.md)). Accuracies are in % of the
+test images, at the last epoch, never the best one; ± is the standard deviation over seeds. Hyper-parameters were chosen
+on validation images, which are part of the training set.
 
 ## Table I
 
 ```
-faustnet reproduce table1 --jobs 12        # every method, data set and network, both families of recipes, five seeds
+faustnet reproduce table1 --out results --recipes tuned --jobs 8
+faustnet reproduce table1 --out results --recipes paper --jobs 8 …   # so far for some --methods, --networks and --seeds
 ```
 
-In each cell: ours, and below it the paper's figure and the difference. A method without a second line is not in the
-paper's table. {count} runs, one file each in `results/table1/` with its recipe, seed, history, versions, device and
+In each cell: ours, and below it the paper's figure and the difference. A cell without a second line is not in the
+paper's table. There is one file for each run in `results/table1/` with its recipe, seed, history, versions, device and
 time; the cells are in `results/table1.json`. {machine}
 
-**Tuned**: hyper-parameters chosen for each method and data set (see below), 60 epochs, images as they are (FFCM, whose
-authors distort them, has crop and flip).
+**Tuned**: hyper-parameters chosen for each method and data set (see below), 60 epochs, images as they are; but FFCM,
+whose authors distort them, has random crops, and mirror images where that does no harm.
 
 {tuned}
 
 **As the paper states it**: Adam, learning rate 0.001, batches of 256, embeddings of 256, and nothing else: a constant
-learning rate, distances as they are (scale 1), no dropout and no decay. 60 epochs.
+learning rate, distances as they are (scale 1), no dropout and no decay. 60 epochs. What it does not state is this
+package's default, as in all recipes: images have mean 0 and variance 1, and Forward-Forward's label is half an image's
+length where the paper writes a 1; SymBa's goodness is a mean over units; FFCM sees images as they are here.
 
 {paper}
 
@@ -64,23 +68,23 @@ validation images as well. The best validation accuracy and the number of trials
 
 ## Figure 2: what each layer makes of Fashion-MNIST
 
-`faustnet reproduce figure2`: FAUST-representative, 4×500, embeddings of 256, {figure2_accuracy:.2%} of the test images. F
-is the Fisher score of a layer's embeddings of all test images, the scatter between classes over the scatter within them:
-F = Σ_c n_c ‖μ_c − μ‖² / Σ_i ‖x_i − μ_y(i)‖². By layer: {fisher}. The paper has 2.97 in the first layer and 9.81 in the
+`faustnet reproduce figure2 --out results`: FAUST-representative, tuned, 4×500, embeddings of 256, {figure2_accuracy:.2%} of the test
+images, on {figure2_device}. F is the Fisher score of a layer's embeddings of all test images, the scatter between classes
+over the scatter within them: F = Σ_c n_c ‖μ_c − μ‖² / Σ_i ‖x_i − μ_y(i)‖². By layer: {fisher}. The paper has 2.97 in the first layer and 9.81 in the
 fourth, by a definition that it does not give. The facts are in `results/figure2.json`.
 
 ![t-SNE of each layer's embeddings](results/figures/figure2.png)
 
 ## Figure 3: convergence on CIFAR-10
 
-`faustnet reproduce figure3 --seeds {curves}`: the runs of Table I by the paper's recipes, 3×500; {{1}} is layer 1 alone,
+`faustnet reproduce figure3 --out results --seeds {curves}`: the runs of Table I by the paper's recipes, 3×500; {{1}} is layer 1 alone,
 {{1,2,3}} all three together; bands are a standard deviation over {curves} seeds.
 
 ![Accuracy by epoch](results/figures/figure3.png)
 
 ## Figure 1: the architecture
 
-`faustnet reproduce figure1`, drawn from a network object.
+`faustnet reproduce figure1 --out results`, drawn from a network object.
 
 ![The architecture of FAUST](results/figures/figure1.png)
 
@@ -98,13 +102,13 @@ def pages() -> dict[Path, str]:
     cells = summary(results)
     figure2 = json.loads((RESULTS / "figure2.json").read_text(encoding="utf-8"))
     text = TEMPLATE.format(
-        count=len(results),
         machine=machine(results),
         tuned=as_markdown(cells, "tuned"),
         paper=as_markdown(cells, "paper"),
-        reading=reading(cells),
+        reading=" ".join(reading(cells, family) for family in ("tuned", "paper")),
         study=study(),
         figure2_accuracy=figure2["test_accuracy"],
+        figure2_device={"cpu": "a CPU"}.get(figure2["environment"]["device"], figure2["environment"]["device"]),
         fisher=", ".join(f"{layer['fisher']:.2f}" for layer in figure2["layers"]),
         curves=sum(run["family"] == "paper" and run["dataset"] == "cifar10" and run["network"] == "3x500"
                    and run["method"] == "backprop" for run in results),
@@ -121,13 +125,14 @@ def pages() -> dict[Path, str]:
 
 def machine(results: list[dict[str, Any]]) -> str:
     """What they were trained on, and for how long."""
-    devices = Counter(run["environment"]["device"] for run in results)
-    where = " and ".join(f"{count} on {device}" for device, count in devices.most_common())
+    kinds = Counter((run["family"], run["environment"]["device"]) for run in results)
+    where = ", ".join(f"{count} {family} runs on {device}" for (family, device), count in kinds.most_common())
     versions = " and ".join(sorted({run["environment"]["torch"] for run in results}))
     tuned = [run for run in results if run["family"] == "tuned"]
+    seconds = [run["seconds"] for run in tuned]
     return (
         f"{where}, torch {versions}. The {len(tuned)} tuned ones took {busy(tuned) / 60:.0f} minutes, several at a time "
-        f"(each {min(run['seconds'] for run in tuned):.0f} to {max(run['seconds'] for run in tuned):.0f} s beside the others)."
+        f"(each {min(seconds):.0f} to {max(seconds):.0f} s beside the others)."
     )
 
 
@@ -142,14 +147,14 @@ def busy(results: list[dict[str, Any]]) -> float:
     return total
 
 
-def reading(cells: list[dict[str, Any]]) -> str:
-    """What can be read off the table, computed."""
-    known = [cell for cell in cells if cell["recipe"] == "tuned" and cell["paper"] is not None]
+def reading(cells: list[dict[str, Any]], family: str) -> str:
+    """What can be read off a family's table, computed."""
+    known = [cell for cell in cells if cell["recipe"] == family and cell["paper"] is not None]
     above = sum(cell["mean"] >= cell["paper"] for cell in known)
     worst = min(known, key=lambda cell: cell["mean"] - cell["paper"])
     where = f"{TITLES[worst['method']]} on {TITLES[worst['dataset']]}, {worst['network'].replace('x', '×')}"
     return (
-        f"Of the paper's {len(known)} figures the tuned recipes reach or pass {above}; the farthest below is {where}, "
+        f"Of {len(known)} of the paper's figures the {family} recipes reach or pass {above}; the farthest below is {where}, "
         f"{difference(worst)}."
     )
 

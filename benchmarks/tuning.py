@@ -14,7 +14,7 @@ import argparse
 import json
 import math
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from functools import lru_cache
 from itertools import product
 from multiprocessing import get_context
@@ -27,7 +27,7 @@ from faustnet.data import load_data
 from faustnet.devices import choose_device
 from faustnet.environment import environment
 from faustnet.methods import METHODS
-from faustnet.recipes import put, recipe_from
+from faustnet.recipes import put, recipe_from, to_toml
 from faustnet.runs import set_up, write_whole
 from faustnet.training import Diverged
 
@@ -94,8 +94,10 @@ def trial_table(trial: dict[str, Any]) -> dict[str, Any]:
 
 
 def ask(path: Path, methods: list[str], datasets: list[str], count: int, epochs: int) -> None:
-    import optuna
-
+    try:
+        import optuna
+    except ImportError:
+        raise SystemExit("Proposing trials needs Optuna: pip install -c constraints.txt -e '.[tuning]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     trials = read(path)
     for method, dataset in product(methods, datasets):
@@ -145,15 +147,16 @@ def run(path: Path, jobs: int, device: str, seconds: float) -> None:
     end = time.monotonic() + seconds
     with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         futures = {pool.submit(measure, trials[number], device): number for number in waiting}
-        for future in as_completed(futures):
-            if future.cancelled():
-                continue
-            trial = trials[futures[future]] = future.result()
-            save(path, trials)
-            print(f"{trial['method']:21}{trial['dataset']:14}{trial['validation_accuracy']:.2%}  {trial['seconds']:5.1f} s  "
-                  f"{trial['params']}", flush=True)  # fmt: skip
+        while futures:
+            for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                trial = trials[futures.pop(future)] = future.result()
+                save(path, trials)
+                accuracy, seconds = trial["validation_accuracy"], trial["seconds"]
+                print(
+                    f"{trial['method']:21}{trial['dataset']:14}{accuracy:.2%} {seconds:6.1f} s {trial['params']}", flush=True
+                )
             if time.monotonic() > end:
-                pool.shutdown(wait=False, cancel_futures=True)
+                futures = {future: number for future, number in futures.items() if not future.cancel()}
 
 
 def write(path: Path) -> None:
@@ -176,12 +179,7 @@ def recipe_text(best: dict[str, Any], count: int) -> str:
         f"# The best of {count} trials, {best['validation_accuracy']:.2%} of the validation images (results/study.json).",
         "# Test accuracy with both networks, machine and time: RESULTS.md.",
     ]
-    table = recipe_table(method, dataset, best["params"])
-    lines += [f"{key} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, dict)]
-    for section, values in table.items():
-        if isinstance(values, dict):
-            lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + to_toml(recipe_table(method, dataset, best["params"]))
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -253,11 +253,13 @@ def test_a_report_of_runs_is_one_page(faustnet: Command, run: Path, tmp_path: Pa
 
 
 def test_a_report_that_cannot_be_made_is_a_sentence(faustnet: Command, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder.html").mkdir()
     for words, said in (
-        ([tmp_path / "nowhere"], "is not a run"),
-        ([run, "--out", tmp_path], "cannot be written"),
+        ([tmp_path / "nowhere", "--out", tmp_path / "page.html"], "is not a run"),
+        ([run, "--out", tmp_path / "folder.html"], "cannot be written"),
         ([run, "--out", tmp_path / "no" / "page.html"], "cannot be written"),
         ([run, "--images", "0", "--out", tmp_path / "page.html"], "At least one image"),
+        ([run, "--out", run / "model.safetensors"], "is no name for a page"),
     ):
         answer = faustnet("report", *words)
         assert answer.code == 2

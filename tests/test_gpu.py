@@ -14,7 +14,7 @@ from faustnet.losses import reference_tuplet_loss, soft_minimum, squared_distanc
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings, StackedOptimiser
-from faustnet.schedules import SCHEDULES
+from faustnet.schedules import SCHEDULES, recording
 from faustnet.schedules.recording import Recording
 from faustnet.training import Trainer, TrainingSettings
 
@@ -25,6 +25,12 @@ PAIRS = [
     for schedule in SCHEDULES
     if schedule == "sequential" or issubclass(method, LocalMethod)
 ]
+
+
+@pytest.fixture(autouse=True)
+def two_steps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The small data of these tests have five batches in an epoch."""
+    monkeypatch.setattr(recording, "AT_ONCE", 2)
 
 
 def on_gpu(source: ImageSource, augmentation: Augmentation = Augmentation()) -> ImageSource:

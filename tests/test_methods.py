@@ -346,7 +346,8 @@ OTHERWISE = {
 @pytest.mark.parametrize(("name", "option"), [(name, option) for name in METHODS for option in METHODS[name].options()])
 def test_every_option_changes_what_is_learned_or_predicted(name: str, option: str, source: ImageSource) -> None:
     named = tuple(int((source.labels == number).nonzero()[2]) for number in range(10))
-    value = named if option == "chosen" else OTHERWISE[option]
+    default = METHODS[name].options()[option]
+    value = named if option == "chosen" else OTHERWISE.get(option, default if isinstance(default, str) else default * 2 + 1)
 
     def outcome(**options: object) -> torch.Tensor:
         method = started(name, source, **options)

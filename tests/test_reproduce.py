@@ -1,9 +1,12 @@
 """The paper's table and figures, on small data: what is trained, what is kept, what is shown."""
 
 import json
+import os
 import shutil
 import signal
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,10 @@ from faustnet.paper import TABLE_1
 from faustnet.recipes import shipped_recipes
 from faustnet.report.table1 import as_latex, as_markdown
 from faustnet.reproduce.figures import curves
-from faustnet.reproduce.results import is_done, read_results, summary
+from faustnet.reproduce.results import alone_in, is_done, read_results, summary
 from faustnet.reproduce.runner import Watched
 from faustnet.reproduce.wanted import Wanted
+from faustnet.training import Diverged, Trainer
 
 Command = Callable[..., Answer]
 SMALL = ("--datasets", "digits", "--networks", "2x24", "--recipes", "tuned", "--device", "cpu")
@@ -98,6 +102,99 @@ def test_several_processes_come_to_the_same_results(made: Path, faustnet: Comman
     assert len(results(tmp_path)) == 2
 
 
+def started_in_a_process(out: Path) -> subprocess.Popen[str]:
+    """A quick run and a slow one side by side, as soon as the quick one is done."""
+    words = [*SMALL, "--methods", "backprop,faust-tuplet", "--seeds", "1", "--jobs", "2", "--out", str(out)]
+    command = [sys.executable, "-m", "faustnet", "reproduce", "table1", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stderr is not None
+    assert "1/2 backprop" in process.stderr.readline()
+    return process
+
+
+def workers(process: subprocess.Popen[str]) -> list[int]:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
+@pytest.mark.parametrize("how", ["Ctrl-C", "terminate", "kill a worker", "kill"])
+def test_several_processes_stop_together_and_can_go_on(how: str, faustnet: Command, tmp_path: Path) -> None:
+    process = started_in_a_process(tmp_path)
+    children = workers(process)
+    assert len(children) == 2
+    if how == "Ctrl-C":
+        os.killpg(process.pid, signal.SIGINT)
+    elif how == "kill a worker":
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+    else:
+        process.send_signal(signal.SIGTERM if how == "terminate" else signal.SIGKILL)
+    _, said = process.communicate()
+    assert process.returncode == {"kill a worker": 2, "kill": -signal.SIGKILL}.get(how, 130)
+    assert "Traceback" not in said
+    assert ("goes on" in said) == (how != "kill")
+    assert not (tmp_path / "table1/tuned/digits-2x24-faust-tuplet-0.json").exists()
+    again = faustnet("reproduce", "table1", *SMALL, "--methods", "backprop,faust-tuplet", "--seeds", "1", "--out", tmp_path)
+    assert again.code == 0, again.err
+    assert len(results(tmp_path)) == 2
+
+
+def test_one_that_diverges_does_not_keep_the_others_from_being_trained(
+    faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(trainer: Trainer) -> None:
+        if trainer.method.name == "backprop":
+            raise Diverged("The loss is no longer a finite number.")
+
+    monkeypatch.setattr(Trainer, "_check_finite", broken)
+    answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path)
+    assert answer.code == 2
+    assert "but not backprop on digits, 2x24, tuned, seed 0: The loss is no longer" in answer.sentence
+    assert [*results(tmp_path)] == ["digits-2x24-faust-representative-0.json"]
+
+
+def test_two_do_not_train_into_one_folder(faustnet: Command, tmp_path: Path) -> None:
+    with alone_in(tmp_path):
+        answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path)
+    assert answer.code == 2
+    assert "trains into" in answer.sentence
+
+
+def test_a_name_twice_is_one_run(faustnet: Command, tmp_path: Path) -> None:
+    answer = faustnet(
+        "reproduce", "table1", *SMALL, "--methods", "backprop,backprop", "--seeds", "1", "--jobs", "2", "--out", tmp_path
+    )
+    assert answer.code == 0
+    assert json.loads((tmp_path / "table1.json").read_text())[0]["seeds"] == 1
+
+
+def test_a_file_that_was_put_aside_is_not_counted(made: Path, faustnet: Command, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path / "out")
+    path = tmp_path / "out/table1/tuned/digits-2x24-backprop-0.json"
+    shutil.copy(path, path.with_name("old.json"))
+    path.with_suffix(".run").mkdir()
+    assert faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "2", "--out", tmp_path / "out").code == 0
+    assert (tmp_path / "out/table1.json").read_text() == (made / "table1.json").read_text()
+    assert not path.with_suffix(".run").exists(), "what is left of a run that is done goes"
+
+
+def test_a_folder_that_takes_nothing_is_said_to_be_one(faustnet: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for command in ("table1", "figure2", "figure3"):
+        small = SMALL if command == "table1" else ("--dataset", "digits", "--network", "2x24")
+        assert "cannot be written to" in faustnet("reproduce", command, *small, "--out", tmp_path / "file").sentence
+
+
+def test_a_recipe_in_the_working_folder_is_not_taken_for_ours(
+    faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tuned/digits").mkdir(parents=True)
+    (tmp_path / "tuned/digits/backprop").write_text("epochs = 1")
+    monkeypatch.chdir(tmp_path)
+    assert Wanted("tuned", "backprop", "digits", "2x24", 0).recipe.training.epochs == 30
+
+
 def test_a_result_of_another_recipe_is_neither_used_nor_lost(made: Path, faustnet: Command, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path / "out")
     path = tmp_path / "out/table1/tuned/digits-2x24-backprop-0.json"
@@ -117,7 +214,7 @@ def test_a_result_of_another_recipe_is_neither_used_nor_lost(made: Path, faustne
         (["--networks", "3by500"], "like 3x500, not '3by500'"),
         (["--datasets", "imagenet"], "choose digits, mnist, fashion-mnist, cifar10"),
         (["--recipes", "best"], "choose paper, tuned"),
-        (["--seeds", "0"], "one seed or more, not 0"),
+        (["--seeds", "0"], "from one seed to 1000, not 0"),
         (["--jobs", "0"], "one process or more, not 0"),
     ],
 )
@@ -132,10 +229,11 @@ def test_what_cannot_be_reproduced_is_said_in_a_sentence(
 
 def test_a_damaged_result_is_said_to_be_one(made: Path, faustnet: Command, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path / "out")
-    (tmp_path / "out/table1/tuned/digits-2x24-backprop-0.json").write_text('{"test_accuracy": 0.9')
-    answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path / "out")
-    assert answer.code == 2
-    assert "is not a result of a run" in answer.sentence
+    for text in ('{"test_accuracy": 0.9', "[]", "null", '{"test_accuracy": 0.9}', '{"method": 1, "recipe": 3}'):
+        (tmp_path / "out/table1/tuned/digits-2x24-backprop-0.json").write_text(text)
+        answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path / "out")
+        assert answer.code == 2
+        assert "is not a result of a run" in answer.sentence
 
 
 def test_every_cell_of_the_papers_table_can_be_made() -> None:
@@ -206,6 +304,11 @@ def test_figures_are_drawn_from_what_was_trained(faustnet: Command, tmp_path: Pa
     names = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert names == [f"figure{number}.{kind}" for number in (1, 2, 3) for kind in ("png", "svg")]
     assert is_done(Wanted("paper", "forward-forward", "digits", "2x24", 0), tmp_path)
+    (tmp_path / "odd").mkdir()
+    for text in ("{}", "[]", "null", '{"layers": []'):
+        (tmp_path / "odd/figure2.json").write_text(text)
+        answer = faustnet("reproduce", "figure2", *small[:4], "--out", tmp_path / "odd")
+        assert "is damaged: delete it" in answer.sentence
     refused = faustnet("reproduce", "figure2", "--dataset", "digits", "--network", "2x25", "--out", tmp_path)
     assert "made with another recipe" in refused.sentence
 

@@ -10,6 +10,7 @@ from faustnet.data import Augmentation, ImageSource, Scaling
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings, StackedOptimiser
+from faustnet.schedules import recording
 from faustnet.schedules.recording import Recording
 from faustnet.training import Trainer, TrainingSettings
 
@@ -73,10 +74,17 @@ def assert_same(one: Trainer, other: Trainer) -> None:
 def test_steps_that_are_done_together_are_those_steps(
     schedule: str, exact: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a GPU eight steps are recorded as one; here they are done as one, and a stop comes between two such."""
+    """On a GPU eight steps are recorded as one; here two are done as one, and a stop comes between two such."""
     one_by_one, together = (trainer(schedule, exact) for _ in range(2))
+    monkeypatch.setattr(recording, "AT_ONCE", 2)
+    done = set()
+
+    def work(self: Recording) -> None:
+        done.add(self.work.args[0])
+        self.work()
+
     monkeypatch.setattr(Recording, "__init__", lambda self, work, changes: setattr(self, "work", work))
-    monkeypatch.setattr(Recording, "__call__", lambda self: self.work())
+    monkeypatch.setattr(Recording, "__call__", work)
     together.schedule.ticks.recorded = True
     stop_after(together, 11)
     stop_after(one_by_one, 11)
@@ -85,6 +93,7 @@ def test_steps_that_are_done_together_are_those_steps(
     run_to_end(together)
     run_to_end(one_by_one)
     assert_same(together, one_by_one)
+    assert done == {1, 2}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch import Tensor
 from faustnet.data import Images, load_data
 from faustnet.errors import FaustnetError, require
 from faustnet.evaluation import all_scores, chunks, evaluating
-from faustnet.methods import Faust
+from faustnet.layers import DenseLayer
 from faustnet.methods.faust import FaustRepresentative
 from faustnet.model import Model
 from faustnet.recipes import Recipe, as_table, differences
@@ -71,10 +71,11 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
 
 
 def layer_embeddings(model: Model, images: Images) -> list[np.ndarray]:
-    """Each layer's embedding of images as they are, (n, e_i); its activity where a method's layers have no projection."""
-    source = model.source(images.to(model.scaling.mean.device))
-    with evaluating(model.method):
-        walks = [[layer.float().cpu() for layer in model.method.network.walk(source.plain(c))] for c in chunks(source)]
+    """Each layer's embedding of images without a label, (n, e_i); its activity where its layers have no projection."""
+    source, method = model.source(images.to(model.scaling.mean.device)), model.method
+    with evaluating(method):
+        seen = (method.unlabelled(source.plain(chunk)) for chunk in chunks(source))
+        walks = [[layer.float().cpu() for layer in method.network.walk(rows)] for rows in seen]
     return [torch.cat(parts).numpy() for parts in zip(*walks, strict=True)]
 
 
@@ -177,7 +178,8 @@ def _network(model: Model) -> str:
     settings = model.recipe.network
     alike = len(set(settings.widths)) == 1
     widths = f"{len(settings.widths)} × {settings.widths[0]}" if alike else "–".join(map(str, settings.widths))
-    projected = isinstance(model.method, Faust) and settings.embedding
+    first = model.method.network[0]
+    projected = isinstance(first, DenseLayer) and first.projection is not None
     return f"{widths}, embedding {settings.embedding}" if projected else widths
 
 

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,11 @@ from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, writ
 from faustnet.training import Diverged, Epoch, Trainer, stopped_by_signals
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
+NEEDED = {
+    "test_accuracy": float, "train_seconds": float, "seconds_per_image": float, "voters": list, "layer_accuracy": list,
+    "first_layers_accuracy": list, "confusion": list, "forward_passes": int, "schedule": str, "epochs": int,
+    "parameters": int,
+}  # fmt: skip
 SAVE_EVERY = 1.0  # seconds at least, so that short epochs are not spent on writing; a stopped run is saved at once
 PARTIAL = ".part"  # how a file that is being written ends
 CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
@@ -49,7 +54,7 @@ class Run:
     @classmethod
     def open(cls, folder: Path) -> "Run":
         if not (folder / RECIPE).is_file():
-            raise FaustnetError(f"{folder} is not a run: it has no {RECIPE}.")
+            raise FaustnetError(f"{folder} is not a run, which has a {RECIPE}: name a folder that 'faustnet train' made.")
         return cls(folder)
 
     @classmethod
@@ -77,11 +82,16 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        return self.read(METRICS, dict, "test_accuracy", "train_seconds")
+        metrics = self.read(METRICS)
+        self._check(METRICS, all(type(metrics.get(key)) is kind for key, kind in NEEDED.items()))
+        return metrics
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        return self.read(HISTORY, list)
+        history = self.read(HISTORY, list)
+        names = {field.name for field in fields(Epoch)}
+        self._check(HISTORY, all(isinstance(epoch, dict) and epoch.keys() == names for epoch in history))
+        return history
 
     def model(self, device: torch.device = torch.device("cpu")) -> Model:
         if not (self.folder / MODEL).exists():
@@ -89,18 +99,24 @@ class Run:
             raise FaustnetError(f"{self.folder} has no model yet: {again}.")
         return Model.load(self.folder / MODEL, device)
 
-    def read(self, name: str, kind: type[Any] = dict, *needed: str) -> Any:
-        """One of the run's JSON files, which is of this kind and has the numbers that are needed."""
+    def read(self, name: str, kind: type[Any] = dict) -> Any:
+        """One of the run's JSON files, which is of this kind."""
         content: Any = None
         try:
             content = json.loads((self.folder / name).read_text())
         except FileNotFoundError:
-            raise FaustnetError(f"{self.folder} has no {name}: its training has not come that far.") from None
+            gone = "it has been deleted" if self.finished else "its training has not come that far"
+            raise FaustnetError(f"{self.folder} has no {name}: {gone}.") from None
         except (ValueError, RecursionError):
             pass
-        if not isinstance(content, kind) or any(type(content.get(key)) is not float for key in needed):
-            raise FaustnetError(f"{self.folder / name} is damaged: delete it, and continue the run with --resume.")
+        self._check(name, isinstance(content, kind))
         return content
+
+    def _check(self, name: str, good: bool) -> None:
+        """Whether one of the run's files is as it was written."""
+        if not good:
+            mend = "train the run anew elsewhere" if self.finished else "delete it, and continue the run with --resume"
+            raise FaustnetError(f"{self.folder / name} is damaged: {mend}.")
 
     def write(self, name: str, content: bytes) -> None:
         """Put a whole file in place, or leave what was there."""

@@ -239,7 +239,8 @@ class Trainer:
 
 @contextmanager
 def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C, or a request to terminate, stops the trainer after its batch; a second one interrupts at once."""
+    """Ctrl-C, or a request to terminate, stops the trainer after its batch; a second one interrupts at once. A signal that
+    the process ignores stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -249,7 +250,8 @@ def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
             raise KeyboardInterrupt
         trainer.stop()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heard}
     try:
         yield
     finally:

@@ -14,12 +14,12 @@ from faustnet.bench import run as run_bench
 from faustnet.cli.app import AsJson, DataDir, Device, Layers, app, check_writable, numbers, option, print_json
 from faustnet.data import DATASETS, data_folder, load_data, read_image
 from faustnet.devices import choose_device
-from faustnet.errors import FaustnetError, unknown
+from faustnet.errors import FaustnetError, require, unknown
 from faustnet.inspection import inspect_run
 from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.progress import Lines
 from faustnet.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
-from faustnet.report.page import render_page
+from faustnet.report.page import plotly_script, render_page
 from faustnet.runs import Run, Stopped, write_whole
 from faustnet.runs import train as train_recipe
 from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table
@@ -37,7 +37,8 @@ def train(
     method: Annotated[str | None, option("How to train; see 'faustnet methods'.", DEFAULT.method)] = None,
     widths: Annotated[str | None, option("Units of each layer.", WIDTHS)] = None,
     embedding: Annotated[
-        int | None, option("Size of each FAUST layer's embedding; 0 for no projection.", DEFAULT.network.embedding)
+        int | None,
+        option("Size of embeddings, for FAUST and FFCM; 0 for no projection.", DEFAULT.network.embedding),
     ] = None,
     epochs: Annotated[int | None, option("How often every layer sees the training images.", DEFAULT.training.epochs)] = None,
     batch_size: Annotated[int | None, option("Images in a batch.", DEFAULT.training.batch_size)] = None,
@@ -139,13 +140,17 @@ def evaluate(
 @app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; several are shown side by side.")],
-    out: Annotated[Path, typer.Option(help="The page; what was there goes.")] = Path("report.html"),
+    out: Annotated[Path | None, option("The page, an .html file; what was there goes.", "report.html in the run")] = None,
     images: Annotated[int, typer.Option(help="How many test images to show on the maps.")] = 1000,
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
     """Make one page of runs that opens in any browser, offline: table, curves, maps of the layers, confusion, recipe."""
+    out = out or runs[0] / "report.html"
+    require(out.suffix.lower() in (".html", ".htm"), f"{out} is no name for a page: call it something.html.")
+    require(images >= 1, f"At least one image must be shown, not {images}.")
     check_writable(out)
+    plotly_script()
     where = choose_device(device)
     facts = []
     for folder in runs:

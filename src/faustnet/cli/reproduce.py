@@ -7,17 +7,18 @@ from typing import Annotated
 
 import typer
 
-from faustnet.cli.app import DataDir, Device, app
+from faustnet.cli.app import DataDir, Device, app, option
 from faustnet.devices import choose_device
 from faustnet.errors import require
-from faustnet.methods import METHODS
 from faustnet.progress import Lines
 from faustnet.reproduce.figures import draw_figure1, draw_figure2, draw_figure3
 from faustnet.reproduce.table1 import reproduce_table1
-from faustnet.reproduce.wanted import FAMILIES, NETWORKS, all_wanted
+from faustnet.reproduce.wanted import FAMILIES, NETWORKS, Wanted, all_wanted
 
 reproduce = typer.Typer(help="Make the paper's table and figures anew: train what is missing, then write them.")
 app.add_typer(reproduce, name="reproduce", no_args_is_help=True)
+
+OUT = Path("runs/reproduce")
 
 Jobs = Annotated[int, typer.Option(help="How many runs to train at the same time, each in a process of its own.")]
 Out = Annotated[Path, typer.Option(help="Where results are kept; what is there already is not made again.")]
@@ -33,7 +34,7 @@ def _listed(about: str) -> object:
 
 @reproduce.command()
 def table1(
-    methods: Annotated[str, _listed("Methods")] = ",".join(METHODS),
+    methods: Annotated[str | None, option("Methods, with commas between them.", "all that have recipes")] = None,
     datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist,cifar10",
     networks: Annotated[str, _listed("Networks, as layers and their units")] = ",".join(NETWORKS),
     recipes: Annotated[
@@ -41,7 +42,7 @@ def table1(
     ] = ",".join(FAMILIES),
     seeds: Seeds = 5,
     jobs: Jobs = 1,
-    out: Out = Path("results"),
+    out: Out = OUT,
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
@@ -50,15 +51,14 @@ def table1(
     Each run's result is a file in OUT/table1; the table is OUT/table1.json, .md and .tex. Ctrl-C loses nothing: the same
     command goes on.
     """
-    wanted = all_wanted(_names(recipes), _names(methods), _names(datasets), _names(networks), seeds)
+    named = None if methods is None else _names(methods)
+    wanted = all_wanted(_names(recipes), named, _names(datasets), _names(networks), seeds)
     with _goes_on(out):
         reproduce_table1(wanted, out, choose_device(device).type, data_dir, _checked(jobs))
 
 
 @reproduce.command("figure1")
-def figure1_(
-    dataset: Dataset = "mnist", network: Network = "3x500", out: Out = Path("results"), data_dir: DataDir = None
-) -> None:
+def figure1_(dataset: Dataset = "mnist", network: Network = "3x500", out: Out = OUT, data_dir: DataDir = None) -> None:
     """The architecture, drawn from a network."""
     _say_where(draw_figure1(out, dataset, network, data_dir))
 
@@ -67,7 +67,7 @@ def figure1_(
 def figure2_(
     dataset: Dataset = "fashion-mnist",
     network: Network = "4x500",
-    out: Out = Path("results"),
+    out: Out = OUT,
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
@@ -85,15 +85,18 @@ def figure3_(
     network: Network = "3x500",
     seeds: Seeds = 5,
     jobs: Jobs = 1,
-    out: Out = Path("results"),
+    out: Out = OUT,
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
     """Convergence of Forward-Forward, FAUST and backprop by the paper's recipes: table 1's runs, epoch by epoch."""
     with _goes_on(out):
         where = choose_device(device).type
-        said = lambda wanted: typer.echo(f"{wanted}: done", err=True)  # noqa: E731
-        _say_where(draw_figure3(out, dataset, network, seeds, where, data_dir, _checked(jobs), said))
+        _say_where(draw_figure3(out, dataset, network, seeds, where, data_dir, _checked(jobs), _said))
+
+
+def _said(wanted: Wanted, what: str) -> None:
+    typer.echo(f"{wanted}: {what}", err=True)
 
 
 @contextmanager

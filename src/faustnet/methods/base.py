@@ -89,6 +89,10 @@ class Method(nn.Module, ABC):
         """Make ready to predict: cache references, fit a read-out. Called before every evaluation, in evaluation mode
         and without gradients. It draws no random numbers and builds on nothing that an earlier call left."""
 
+    def unlabelled(self, x: Tensor) -> Tensor:
+        """Images as the layers see them where no label is known. (B, …) → (B, d)"""
+        return x.flatten(1)
+
     @abstractmethod
     def scores(self, x: Tensor) -> Tensor:
         """How much each voter believes in each class; larger is better. (B, …) → (voters, B, C)"""

@@ -64,8 +64,7 @@ class ForwardForward(GoodnessMethod, LocalMethod):
 
     def _activity(self, x: Tensor) -> Tensor:
         """What the read-out sees of images with a neutral label. (B, …) → (B, Σ widths)"""
-        neutral = x.new_full((len(x), self.classes), 1 / self.classes)
-        activity = list(self.network.walk(self.written(x, neutral)))[self.first_read :]
+        activity = list(self.network.walk(self.unlabelled(x)))[self.first_read :]
         return torch.cat([unit_rms(layer) for layer in activity], dim=1)
 
     def finish(self, train: Source) -> None:

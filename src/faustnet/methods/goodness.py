@@ -47,6 +47,10 @@ class GoodnessMethod(Method):
         flat = x.flatten(1)
         return torch.cat([self.label_value * code.to(flat.dtype), flat[:, self.classes :]], dim=1)
 
+    def unlabelled(self, x: Tensor) -> Tensor:
+        """With a little of every label."""
+        return self.written(x, x.new_full((len(x), self.classes), 1 / self.classes))
+
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         """The positive rows, then the negative ones. (B, …) → (2 · B, d)"""
         wrong = (y + torch.randint_like(y, 1, self.classes)) % self.classes

@@ -94,12 +94,17 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
     path = Path(name)
     try:
         if not path.exists() and str(name) in shipped_recipes():
-            return tomllib.loads((files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))
+            return shipped_recipe(str(name))
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise unknown("recipe", str(name), shipped_recipes(), " or a file", kinds_of_recipes()) from None
     except (OSError, ValueError, RecursionError) as error:
         raise FaustnetError(f"The recipe {name} cannot be read ({error}): mend it.") from None
+
+
+def shipped_recipe(name: str) -> dict[str, Any]:
+    """The tables of one that comes with the package."""
+    return tomllib.loads((files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def shipped_recipes() -> list[str]:
@@ -122,7 +127,11 @@ def _names_in(folder: Traversable) -> Iterator[str]:
 
 def write_recipe(recipe: Recipe) -> str:
     """The whole recipe as TOML, ready for `--recipe`."""
-    table = as_table(recipe)
+    return to_toml(as_table(recipe))
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """The tables of a recipe as a file has them."""
     lines = [_line(key, value) for key, value in table.items() if not isinstance(value, dict)]
     for section, values in table.items():
         if isinstance(values, dict):

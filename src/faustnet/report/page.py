@@ -28,7 +28,7 @@ def render_page(runs: list[dict[str, Any]]) -> str:
         raise FaustnetError("There is nothing to report: name the folder of a finished run, or of several.")
     names = _distinct([str(run["name"]) for run in runs])
     runs = [{**run, "name": name} for run, name in zip(runs, names, strict=True)]
-    plotly, script = _plotly(), _read("page.js")
+    plotly, script = plotly_script(), _read("page.js")
     return Template(_read("page.html")).substitute(
         title=_text(f"faustnet: {names[0] if len(runs) == 1 else f'{len(runs)} runs'}"),
         lead=_lead(runs),
@@ -47,7 +47,8 @@ def render_page(runs: list[dict[str, Any]]) -> str:
     )
 
 
-def _plotly() -> str:
+def plotly_script() -> str:
+    """What draws in the browser; asked for early, it says in time that it is missing."""
     try:
         return import_module("plotly.offline").get_plotlyjs()
     except ImportError:

@@ -41,9 +41,9 @@ def as_text(cells: Cells, family: str) -> Table:
     """For a terminal: ours above, the paper's and the difference below."""
     grid = Grid(cells, family)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(family)
+    table.add_column(f"{family}, {grid.over}")
     for dataset, network in grid.columns:
-        table.add_column(f"{TITLES[dataset]}\n{_shown(network)}", justify="right")
+        table.add_column(f"{TITLES[dataset]}\n{_shown(network)}", justify="right", no_wrap=True)
     for method in grid.methods:
         table.add_row(TITLES[method], *(_text(grid.cell(method, column)) for column in grid.columns))
     return table

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from faustnet.data import load_data
+from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
 from faustnet.inspection import balanced, fisher_score, layer_embeddings, tsne
 from faustnet.layers import DenseLayer
 from faustnet.model import Model
 from faustnet.recipes import as_table, recipe_from
-from faustnet.report.figures import figure1, figure2, figure3, save
-from faustnet.reproduce.results import is_done, read_result
-from faustnet.reproduce.runner import train_all
-from faustnet.reproduce.wanted import Wanted
-from faustnet.runs import ENVIRONMENT, RECIPE, Progress, train, write_whole
+from faustnet.report.figures import drawing, figure1, figure2, figure3, save
+from faustnet.reproduce.results import alone_in, is_done, read_result
+from faustnet.reproduce.runner import Work, data_of, trained
+from faustnet.reproduce.wanted import Wanted, all_wanted
+from faustnet.runs import ENVIRONMENT, Progress, write_whole
 
 POINTS = 2000  # test images in a panel of figure 2
 COMPARED = {"forward-forward": "FF", "faust-representative": "FAUST", "backprop": "BP"}  # figure 3's panels
@@ -29,7 +29,7 @@ COMPARED = {"forward-forward": "FF", "faust-representative": "FAUST", "backprop"
 def draw_figure1(out: Path, dataset: str, network: str, data_dir: Path | None) -> list[Path]:
     """The architecture of a network that is made for the purpose."""
     wanted = Wanted("tuned", "faust-representative", dataset, network, 0)
-    data = load_data(dataset, data_dir)
+    data = data_of(dataset, data_dir)
     model = Model.fresh(wanted.recipe, data.train, data.class_names)
     return save(figure1(architecture(model)), out / "figures", "figure1")
 
@@ -61,25 +61,21 @@ def draw_figure2(
 ) -> list[Path]:
     """t-SNE of each layer's embeddings of test images, and its Fisher score; the facts are kept in OUT/figure2.json."""
     wanted = Wanted("tuned", "faust-representative", dataset, network, 0)
-    path = out / "figure2.json"
-    if not path.exists():
-        out.mkdir(parents=True, exist_ok=True)
-        facts = embedded(wanted, out / "figure2.run", device, data_dir, progress)
-        write_whole(path, (json.dumps(facts) + "\n").encode())
-        shutil.rmtree(out / "figure2.run")
-    facts = _facts(path)
-    if recipe_from(facts["recipe"]) != wanted.recipe:
-        raise FaustnetError(f"{path} was made with another recipe: move it away, or choose another --out.")
-    return save(figure2(facts), out / "figures", "figure2")
+    path, folder = out / "figure2.json", out / "figure2.run"
+    with drawing(), alone_in(out):
+        if not path.exists():
+            facts = embedded(wanted, folder, device, data_of(dataset, data_dir), progress)
+            write_whole(path, (json.dumps(facts) + "\n").encode())
+        shutil.rmtree(folder, ignore_errors=True)
+        facts = _facts(path)
+        if recipe_from(facts["recipe"]) != wanted.recipe:
+            raise FaustnetError(f"{path} was made with another recipe: move it away, or choose another --out.")
+        return save(figure2(facts), out / "figures", "figure2")
 
 
-def embedded(
-    wanted: Wanted, folder: Path, device: torch.device, data_dir: Path | None, progress: Progress
-) -> dict[str, Any]:
+def embedded(wanted: Wanted, folder: Path, device: torch.device, data: DataSet, progress: Progress) -> dict[str, Any]:
     """Train a run and look at where it puts test images: scores of all of them, a map of as many of each class."""
-    data = load_data(wanted.dataset, data_dir)
-    begun = (folder / RECIPE).exists()
-    run = train(wanted.recipe, folder, device=device, progress=progress, resume=begun, data=data)
+    run = trained(wanted.recipe, folder, device, data, progress)
     labels = data.test.labels.numpy()
     chosen = balanced(labels, POINTS)
     layers = layer_embeddings(run.model(device), data.test)
@@ -98,9 +94,13 @@ def embedded(
 
 def _facts(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise FaustnetError(f"{path} is damaged: delete it, and it will be made again.") from None
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        counts = {len(layer["points"]) for layer in facts["layers"] if layer["fisher"] >= 0}
+        if counts == {len(facts["labels"])} and max(facts["labels"]) < len(facts["class_names"]) and facts["recipe"]:
+            return facts
+    except (ValueError, LookupError, TypeError):
+        pass
+    raise FaustnetError(f"{path} is damaged: delete it, and it will be made again.")
 
 
 def draw_figure3(
@@ -111,17 +111,21 @@ def draw_figure3(
     device: str,
     data_dir: Path | None,
     jobs: int,
-    on_result: Callable[[Wanted], None],
+    say: Callable[[Wanted, str], None],
 ) -> list[Path]:
     """Accuracy by epoch of the table's runs by the paper's recipes, for each layer alone and for the first ones together."""
-    panels = {method: [Wanted("paper", method, dataset, network, seed) for seed in range(seeds)] for method in COMPARED}
-    missing = [wanted for runs in panels.values() for wanted in runs if not is_done(wanted, out)]
-    train_all(missing, out, device, data_dir, jobs, lambda wanted, done, epochs: None, on_result)
-    drawn = [
-        {"title": COMPARED[method], "curves": curves([read_result(wanted.file(out)) for wanted in runs])}
-        for method, runs in panels.items()
-    ]
-    return save(figure3({"panels": drawn}), out / "figures", "figure3")
+    runs = all_wanted(["paper"], list(COMPARED), [dataset], [network], seeds)
+    with drawing(), alone_in(out):
+        missing = [wanted for wanted in runs if not is_done(wanted, out)]
+        work = Work(missing, out, device, data_dir)
+        work.on_begin, work.on_result = lambda wanted: say(wanted, "training"), lambda wanted: say(wanted, "done")
+        work.do(jobs)
+        results = [read_result(wanted.file(out)) for wanted in runs]
+        drawn = [
+            {"title": title, "curves": curves([result for result in results if result["method"] == method])}
+            for method, title in COMPARED.items()
+        ]
+        return save(figure3({"panels": drawn}), out / "figures", "figure3")
 
 
 def curves(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

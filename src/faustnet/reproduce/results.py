@@ -2,7 +2,8 @@
 
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +20,45 @@ KEPT = (
 DIGITS = 6  # of a number that are kept
 
 
+@contextmanager
+def alone_in(out: Path) -> Iterator[None]:
+    """Make the folder, and keep others from training the same runs into it meanwhile."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = (out / ".lock").open("w")
+    except OSError as error:
+        raise FaustnetError(f"{out} cannot be written to ({error.strerror}): choose another --out.") from None
+    with lock:
+        try:
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # not on Windows
+            pass
+        except OSError:
+            raise FaustnetError(f"Somebody trains into {out} already: wait for that, or choose another --out.") from None
+        yield
+
+
 def write_result(wanted: Wanted, run: Run, seconds: float, out: Path) -> None:
-    """What is worth keeping of a finished run. `seconds` is all that it took, with set-up and evaluations."""
+    """What is worth keeping of a finished run. `seconds` is all that it took, with set-up and evaluations, or if that was
+    interrupted the training alone."""
+    metrics, environment = run.metrics, run.read(ENVIRONMENT)
     result = {
         "method": wanted.method,
         "dataset": wanted.dataset,
         "network": wanted.network,
         "family": wanted.family,
         "seed": wanted.seed,
-        **{key: run.metrics[key] for key in KEPT},
-        "seconds": seconds,
+        **{key: metrics[key] for key in KEPT},
+        "seconds": metrics["train_seconds"] if "earlier" in environment else seconds,
         "recipe": as_table(run.recipe),
-        "environment": run.read(ENVIRONMENT),
+        "environment": environment,
     }
     lines = [f" {json.dumps(key)}: {json.dumps(_rounded(value))}" for key, value in result.items()]
     history = ",\n".join(f"  {json.dumps(_rounded(epoch))}" for epoch in run.history)
     text = "{\n" + ",\n".join(lines) + f',\n "history": [\n{history}\n ]\n}}\n'
-    path = wanted.file(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text.encode())
+    write_whole(wanted.file(out), text.encode())
 
 
 def _rounded(value: Any) -> Any:
@@ -48,12 +69,21 @@ def _rounded(value: Any) -> Any:
     return {key: _rounded(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
+def wanted_of(result: dict[str, Any]) -> Wanted:
+    """Which run it is the result of."""
+    return Wanted(*(result[key] for key in ("family", "method", "dataset", "network", "seed")))
+
+
 def read_result(path: Path) -> dict[str, Any]:
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
-        return {**result, "test_accuracy": float(result["test_accuracy"]), "recipe": dict(result["recipe"])}
-    except (ValueError, LookupError, TypeError) as error:
-        raise FaustnetError(f"{path} is not a result of a run ({error!r}): delete it, and it will be made again.") from None
+        wanted_of(result)
+        if not 0 <= result["test_accuracy"] <= 1 or not isinstance(result["history"], list):
+            raise ValueError("it has no accuracy or no history")
+        recipe_from(result["recipe"])
+    except (ValueError, LookupError, TypeError, AttributeError, FaustnetError) as error:
+        raise FaustnetError(f"{path} is not a result of a run ({error}): delete it, and it will be made again.") from None
+    return result
 
 
 def is_done(wanted: Wanted, out: Path) -> bool:
@@ -61,8 +91,7 @@ def is_done(wanted: Wanted, out: Path) -> bool:
     path = wanted.file(out)
     if not path.exists():
         return False
-    made = {**read_result(path)["recipe"]}
-    for key, (before, now) in differences(recipe_from(made), wanted.recipe).items():
+    for key, (before, now) in differences(recipe_from(read_result(path)["recipe"]), wanted.recipe).items():
         raise FaustnetError(
             f"{path} was made with another {key}, {before!r} and not {now!r}: move it away, or choose another --out."
         )
@@ -70,8 +99,14 @@ def is_done(wanted: Wanted, out: Path) -> bool:
 
 
 def read_results(out: Path) -> list[dict[str, Any]]:
-    """All that there are."""
-    return [read_result(path) for path in sorted((out / "table1").glob("*/*.json"))]
+    """All that there are under their own names. A file of another recipe than the package's is a mistake."""
+    found = []
+    for path in sorted((out / "table1").glob("*/*-*x*-*-*.json")):
+        result = read_result(path)
+        wanted = wanted_of(result)
+        if wanted.file(out) == path and is_done(wanted, out):
+            found.append(result)
+    return found
 
 
 def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

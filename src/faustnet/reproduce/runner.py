@@ -3,21 +3,28 @@
 import functools
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from faustnet.data import DataSet, load_data
+from faustnet.errors import FaustnetError
 from faustnet.model import Model
+from faustnet.recipes import Recipe
 from faustnet.reproduce.results import write_result
 from faustnet.reproduce.wanted import Wanted
-from faustnet.runs import RECIPE, Stopped, train
-from faustnet.training import Epoch, Trainer
+from faustnet.runs import RECIPE, Progress, Run, train
+from faustnet.training import Diverged, Epoch, Trainer
+
+DIES_WITH_PARENT = 1  # Linux's name for it: PR_SET_PDEATHSIG
 
 
 class Watched:
@@ -38,78 +45,140 @@ class Watched:
 
 
 @functools.lru_cache(maxsize=4)
-def _data(dataset: str, data_dir: Path | None) -> DataSet:
+def data_of(dataset: str, data_dir: Path | None) -> DataSet:
+    """A data set, read once."""
     return load_data(dataset, data_dir)
 
 
+def trained(recipe: Recipe, folder: Path, device: torch.device, data: DataSet, progress: Progress) -> Run:
+    """Begin a run, or go on with it. Raises Stopped when it was interrupted."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    begun = (folder / RECIPE).exists()
+    return train(recipe, folder, device=device, progress=progress, resume=begun, data=data)
+
+
 def train_wanted(wanted: Wanted, out: Path, device: str, data_dir: Path | None, progress: Watched) -> None:
-    """Begin a run or go on with it, and turn it into a result. Raises Stopped when it was interrupted."""
+    """Train a run and turn it into a result."""
     begin = time.perf_counter()
     folder = wanted.folder(out)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    data = _data(wanted.dataset, data_dir)
-    begun = (folder / RECIPE).exists()
-    run = train(wanted.recipe, folder, device=torch.device(device), progress=progress, resume=begun, data=data)
+    run = trained(wanted.recipe, folder, torch.device(device), data_of(wanted.dataset, data_dir), progress)
     write_result(wanted, run, time.perf_counter() - begin, out)
     shutil.rmtree(folder)
 
 
-def train_all(
-    missing: list[Wanted],
-    out: Path,
-    device: str,
-    data_dir: Path | None,
-    jobs: int,
-    on_epoch: Callable[[Wanted, int, int], None],
-    on_result: Callable[[Wanted], None],
-) -> None:
-    """`on_result` hears of each run that is done; with one job, `on_epoch` of its epochs before that."""
-    if jobs > 1:
-        _train_side_by_side(missing, out, device, data_dir, jobs, on_result)
-        return
-    for wanted in missing:
-        train_wanted(wanted, out, device, data_dir, Watched(functools.partial(on_epoch, wanted)))
-        on_result(wanted)
+class Work:
+    """What is to be trained. Whoever wants to hear of a run that is begun, of its epochs (if it is trained here) or of its
+    result sets `on_begin`, `on_epoch` and `on_result`."""
 
+    on_begin: Callable[[Wanted], None] = staticmethod(lambda wanted: None)
+    on_epoch: Callable[[Wanted, int, int], None] = staticmethod(lambda wanted, done, epochs: None)
+    on_result: Callable[[Wanted], None] = staticmethod(lambda wanted: None)
 
-def _train_side_by_side(
-    missing: list[Wanted], out: Path, device: str, data_dir: Path | None, jobs: int, on_result: Callable[[Wanted], None]
-) -> None:
-    threads = max(1, torch.get_num_threads() // jobs)
-    with (
-        ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,)) as pool,
-        _interrupted_children(),
-    ):
-        left: dict[Future[None], Wanted] = {
-            pool.submit(_in_a_process, wanted, out, device, data_dir): wanted for wanted in missing
-        }
+    def __init__(self, missing: list[Wanted], out: Path, device: str, data_dir: Path | None):
+        self.missing, self.where = missing, (out, device, data_dir)
+        self.diverged: list[str] = []
+
+    def do(self, jobs: int) -> None:
+        """A run that diverges does not keep the others from being trained; any other mistake does."""
+        if jobs > 1 and len(self.missing) > 1:
+            self._side_by_side(min(jobs, len(self.missing)))
+        else:
+            for wanted in self.missing:
+                self.on_begin(wanted)
+                try:
+                    train_wanted(wanted, *self.where, Watched(functools.partial(self.on_epoch, wanted)))
+                except Diverged as error:
+                    self.diverged.append(f"{wanted}: {error}")
+                else:
+                    self.on_result(wanted)
+        if self.diverged:
+            others = f" (and {len(self.diverged) - 1} more)" if len(self.diverged) > 1 else ""
+            raise FaustnetError(f"All else is trained, but not {self.diverged[0]}{others}")
+
+    def _side_by_side(self, jobs: int) -> None:
+        waiting = list(reversed(self.missing))
+        busy: dict[Any, Wanted] = {}  # by connection
+        with _interruptible(), _workers(jobs, self.where) as workers:
+            for connection in workers:
+                busy[connection] = self._hand_over(connection, waiting.pop())
+            while busy:
+                for free in wait(list(busy)):
+                    self._answered(busy.pop(free), free)
+                    if waiting:
+                        busy[free] = self._hand_over(free, waiting.pop())
+
+    def _hand_over(self, connection: Any, wanted: Wanted) -> Wanted:
+        connection.send(wanted)
+        self.on_begin(wanted)
+        return wanted
+
+    def _answered(self, wanted: Wanted, connection: Any) -> None:
         try:
-            while left:
-                for future in wait(left, return_when=FIRST_COMPLETED).done:
-                    future.result()
-                    on_result(left.pop(future))
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-
-
-_stopped = False  # in a worker: whether it was told to stop
-
-
-def _in_a_process(wanted: Wanted, out: Path, device: str, data_dir: Path | None) -> None:
-    global _stopped
-    if _stopped:
-        raise Stopped(wanted.folder(out))
-    try:
-        train_wanted(wanted, out, device, data_dir, Watched())
-    except KeyboardInterrupt:
-        _stopped = True
-        raise
+            error = connection.recv()
+        except (EOFError, OSError):
+            raise FaustnetError(
+                f"The process that trained {wanted} has ended; perhaps there was too little memory: what is done is kept, "
+                "and the same command with fewer --jobs goes on."
+            ) from None
+        if isinstance(error, Diverged):
+            self.diverged.append(f"{wanted}: {error}")
+        elif error is not None:
+            raise error
+        else:
+            self.on_result(wanted)
 
 
 @contextmanager
-def _interrupted_children() -> Iterator[None]:
-    """A request to terminate is an interrupt here; Ctrl-C reaches the processes by itself."""
+def _workers(count: int, where: tuple[Path, str, Path | None]) -> Iterator[list[Connection]]:
+    """Processes that train what they are sent, and answer each time: with nothing, or with a mistake. At the end of the
+    block they stop, with what they have done so far saved."""
+    context, threads = get_context("spawn"), max(1, torch.get_num_threads() // count)
+    connections: list[Connection] = []
+    processes: list[SpawnProcess] = []
+    ours = signal.signal(signal.SIGINT, signal.SIG_IGN)  # they inherit it: Ctrl-C is for us to pass on
+    try:
+        for _ in range(count):
+            here, there = context.Pipe()
+            processes.append(context.Process(target=_work, args=(there, where, threads), daemon=True))
+            processes[-1].start()
+            there.close()
+            connections.append(here)
+    finally:
+        signal.signal(signal.SIGINT, ours)
+    try:
+        yield connections
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+
+
+def _work(connection: Connection, where: tuple[Path, str, Path | None], threads: int) -> None:
+    """What a process does, until it is told to end."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGTERM)
+    torch.set_num_threads(threads)
+    while True:
+        try:
+            wanted = connection.recv()
+        except EOFError:
+            return
+        try:
+            train_wanted(wanted, *where, Watched())
+        except (FaustnetError, OSError) as error:
+            connection.send(error)
+        except KeyboardInterrupt:
+            return
+        else:
+            connection.send(None)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """A request to terminate is an interrupt here."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt

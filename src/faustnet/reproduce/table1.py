@@ -1,19 +1,23 @@
 """Table I: train what is missing, show the table while it fills, write it down."""
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from faustnet.errors import FaustnetError
+from faustnet.paper import TITLES
 from faustnet.report.table1 import as_latex, as_markdown, as_text, families
-from faustnet.reproduce.results import is_done, read_result, read_results, summary
-from faustnet.reproduce.runner import train_all
+from faustnet.reproduce.results import alone_in, is_done, read_result, read_results, summary
+from faustnet.reproduce.runner import Work
 from faustnet.reproduce.wanted import Wanted
 from faustnet.runs import write_whole
 
@@ -21,23 +25,49 @@ from faustnet.runs import write_whole
 def reproduce_table1(wanted: list[Wanted], out: Path, device: str, data_dir: Path | None, jobs: int) -> None:
     if not wanted:
         raise FaustnetError("There is nothing to train: name a method, a data set, a network and a family of recipes.")
-    done = [one for one in wanted if is_done(one, out)]
-    missing = [one for one in wanted if one not in set(done)]
-    board = Board(wanted, done, out)
-    if missing:
+    with alone_in(out):
+        read_results(out)  # to find out now whether the table can be written in the end
+        done = [one for one in wanted if is_done(one, out)]
+        for one in done:
+            shutil.rmtree(one.folder(out), ignore_errors=True)  # it may have been killed just before
+        missing = [one for one in wanted if one not in set(done)]
+        work, board = Work(missing, out, device, data_dir), Board(wanted, done, out)
+        work.on_begin, work.on_epoch, work.on_result = board.begin, board.epoch, board.result
         with board.shown():
-            train_all(missing, out, device, data_dir, jobs, board.epoch, board.result)
-    write_table1(out)
+            work.do(jobs)
+        cells = write_table1(out)
+    asked = {(one.method, one.dataset, one.network, one.family) for one in wanted}
+    count = f"{len(missing)} runs were trained, {len(done)} were there already" if done else f"{len(missing)} runs"
+    shown = [cell for cell in cells if (cell["method"], cell["dataset"], cell["network"], cell["recipe"]) in asked]
+    show(shown, f"{count}; the table is in {out}/table1.json, .md and .tex.")
+
+
+def show(cells: list[dict[str, Any]], last: str) -> None:
+    """Print the tables: with all data sets side by side where there is room, or else one after the other."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
-    for family in dict.fromkeys(one.family for one in wanted):
-        console.print(as_text(board.cells, family))
-    print(f"% of the test images at the last epoch, mean ± standard deviation; below, the paper's. In {out}/table1.json.")
+    for table in tables(cells, console.width):
+        console.print(table)
+    below = "; below, the paper's figure and the difference" if any(cell["paper"] is not None for cell in cells) else ""
+    console.print(f"% of the test images at the last epoch, mean ± standard deviation{below}. {last}", markup=False)
 
 
-def write_table1(out: Path) -> None:
-    """table1.json, .md and .tex, of all results that are there."""
+def tables(cells: list[dict[str, Any]], width: int) -> list[Table]:
+    """One for each family, or for each family and data set."""
+    found = []
+    for family in families(cells):
+        whole = as_text(cells, family)
+        if Console(width=1000).measure(whole).maximum <= width:
+            found.append(whole)
+            continue
+        for dataset in sorted({cell["dataset"] for cell in cells}, key=list(TITLES).index):
+            found.append(as_text([cell for cell in cells if cell["dataset"] == dataset], family))
+    return found
+
+
+def write_table1(out: Path) -> list[dict[str, Any]]:
+    """table1.json, .md and .tex, of all results that are there; and the cells themselves."""
     cells = summary(read_results(out))
     names = families(cells)
     texts = {
@@ -47,6 +77,7 @@ def write_table1(out: Path) -> None:
     }
     for ending, text in texts.items():
         write_whole(out / f"table1.{ending}", text.encode())
+    return cells
 
 
 class Board:
@@ -55,43 +86,43 @@ class Board:
     def __init__(self, wanted: list[Wanted], done: list[Wanted], out: Path):
         self.wanted, self.out = wanted, out
         self.results = [read_result(one.file(out)) for one in done]
+        self.running: dict[Wanted, str] = {}
         self.trained = 0
-        self.begin = time.monotonic()
-        self.now = ""
-        self.live = Live(console=Console(stderr=True, highlight=False), refresh_per_second=4, get_renderable=self._picture)
-
-    @property
-    def cells(self) -> list[dict]:
-        return summary(self.results)
+        self.start = time.monotonic()
+        self.console = Console(stderr=True, highlight=False)
+        self.live = Live(console=self.console, refresh_per_second=2, get_renderable=self._picture, transient=True)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        if not self.live.console.is_terminal:
+        if not self.console.is_terminal:
             yield
             return
         with self.live:
             yield
 
+    def begin(self, wanted: Wanted) -> None:
+        self.running[wanted] = ""
+
     def epoch(self, wanted: Wanted, done: int, epochs: int) -> None:
-        self.now = f"{wanted}: epoch {done} of {epochs}"
+        self.running[wanted] = f", epoch {done} of {epochs}"
 
     def result(self, wanted: Wanted) -> None:
         result = read_result(wanted.file(self.out))
         self.results.append(result)
+        self.running.pop(wanted)
         self.trained += 1
-        if not self.live.console.is_terminal:
+        if not self.console.is_terminal:
             accuracy, seconds = result["test_accuracy"], result["seconds"]
-            self.live.console.print(f"{self._count()} {wanted}: {accuracy:.2%} in {seconds:.0f} s", soft_wrap=True)
+            self.console.print(f"{self._count()} {wanted}: {accuracy:.2%} in {seconds:.0f} s", soft_wrap=True)
 
     def _count(self) -> str:
         return f"{len(self.results)}/{len(self.wanted)}"
 
     def _picture(self) -> Group:
-        passed = time.monotonic() - self.begin
-        left = (
-            f", about {passed / self.trained * (len(self.wanted) - len(self.results)) / 60:.0f} min left"
-            if self.trained
-            else ""
-        )
-        tables = [as_text(self.cells, family) for family in families(self.cells)]
-        return Group(*tables, Text(f"{self._count()} runs done{left}  {self.now}"))
+        """What is going on comes first: a table that is too long for the screen is cut below."""
+        left = ""
+        if self.trained:
+            seconds = (time.monotonic() - self.start) / self.trained * (len(self.wanted) - len(self.results))
+            left = f", about {seconds / 60:.0f} min left" if seconds > 90 else ", about a minute left"
+        lines = [f"{self._count()} runs done{left}", *(f"  {wanted}{epoch}" for wanted, epoch in self.running.items())]
+        return Group(Text("\n".join(lines)), *tables(summary(self.results), self.console.width))

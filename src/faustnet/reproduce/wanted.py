@@ -8,10 +8,11 @@ from pathlib import Path
 from faustnet.data import DATASETS
 from faustnet.errors import FaustnetError, unknown
 from faustnet.methods import METHODS
-from faustnet.recipes import Recipe, kinds_of_recipes, read_recipe, recipe_from, shipped_recipes
+from faustnet.recipes import Recipe, kinds_of_recipes, recipe_from, shipped_recipe, shipped_recipes
 
 FAMILIES = ("paper", "tuned")
 NETWORKS = ("3x500", "4x800")
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Wanted:
     @property
     def recipe(self) -> Recipe:
         layers, units = map(int, self.network.split("x"))
-        table = read_recipe(self.recipe_name)
+        table = shipped_recipe(self.recipe_name)
         network = {**table.get("network", {}), "widths": [units] * layers}
         return recipe_from({**table, "dataset": self.dataset, "network": network, "seed": self.seed})
 
@@ -60,13 +61,24 @@ class Wanted:
         return f"{self.method} on {self.dataset}, {self.network}, {self.family}, seed {self.seed}"
 
 
+def with_recipes(families: list[str], datasets: list[str]) -> list[str]:
+    """The methods that can be in the table."""
+    shipped = set(shipped_recipes())
+    needed = {"paper": ["paper/{}"], "tuned": [f"tuned/{dataset}/{{}}" for dataset in datasets if dataset in DATASETS]}
+    names = [name for family in families for name in needed.get(family, [])]
+    return [method for method in METHODS if all(name.format(method) in shipped for name in names)]
+
+
 def all_wanted(
-    families: list[str], methods: list[str], datasets: list[str], networks: list[str], seeds: int
+    families: list[str], methods: list[str] | None, datasets: list[str], networks: list[str], seeds: int
 ) -> list[Wanted]:
-    """Every combination. Seed by seed, so that a whole table is there early and grows more certain."""
-    if seeds < 1:
-        raise FaustnetError(f"A table takes one seed or more, not {seeds}.")
-    return [
-        Wanted(family, method, dataset, network, seed)
-        for family, seed, dataset, network, method in product(families, range(seeds), datasets, networks, methods)
-    ]
+    """Every combination, by default of all methods that have such recipes. Seed by seed, so that a whole table is there
+    early and grows more certain."""
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise FaustnetError(f"A table takes from one seed to {MOST_SEEDS}, not {seeds}.")
+    if methods is None:
+        methods = with_recipes(families, datasets)
+    every = product(families, range(seeds), datasets, networks, methods)
+    return list(
+        dict.fromkeys(Wanted(family, method, dataset, network, seed) for family, seed, dataset, network, method in every)
+    )
