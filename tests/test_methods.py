@@ -19,6 +19,7 @@ VARIANTS = [(name, {}) for name in METHODS] + [
     ("collaborative-ff", {"collaborators": "earlier"}),
     ("faust-representative", {"representatives": 3}),
     ("faust-representative", {"representatives": 2, "choice": "k-means", "contrast": 0.5}),
+    ("faust-prototype", {"prototypes": 3}),
 ]
 LOCAL = [(name, options) for name, options in VARIANTS if issubclass(METHODS[name], LocalMethod)]
 FAST = OptimiserSettings(learning_rate=3e-3)
@@ -314,6 +315,27 @@ def test_a_read_out_is_the_minimum_of_its_loss(source: ImageSource) -> None:
     assert (read_out(rows).argmax(1) == labels).float().mean() > 0.95
 
 
+def test_prototypes_are_references_that_the_layers_own_loss_moves(source: ImageSource) -> None:
+    method = started("faust-prototype", source, NetworkSettings((24, 20), 12, length="learned"), prototypes=2, scale=0.7)
+    x, y = batch(source, 5)
+    rows, layer = x.flatten(1), method.network[0]
+    _, embedding = layer(rows)
+    assert embedding.shape == (5 + 20, 12)
+    with evaluating(method):
+        assert torch.equal(layer(rows)[1], embedding[:5]), "they come along in training only"
+        method.finish(source)
+    assert torch.equal(next(iter(method.references)).flatten(0, 1), embedding[5:])
+    losses = torch.cat(list(method.losses(x, y)))
+    expected = 0.0
+    for anchor, own in zip(embedding[:5], y.tolist(), strict=True):
+        nearness = [(-0.7 * (anchor - two).square().sum(1)).exp().sum() for two in embedding[5:].view(10, 2, -1)]
+        expected -= torch.log(nearness[own] / sum(nearness)).item() / 5
+    assert losses[0].item() == pytest.approx(expected, rel=1e-4)
+    losses[0].backward()
+    assert layer.prototypes.grad.abs().sum(1).all()
+    assert not method.network[1].prototypes.grad.any()
+
+
 def test_contrast_adds_the_contrastive_loss_of_the_anchors_alone(source: ImageSource) -> None:
     plain, both = (started("faust-representative", source, contrast=weight, temperature=0.3) for weight in (0.0, 0.7))
     x, y = batch(source)
@@ -336,6 +358,7 @@ OTHERWISE = {
     "last_margin": 0.4,
     "collaborators": "earlier",
     "choice": "k-means",
+    "prototypes": 2,
     "contrast": 0.5,
     "centroid_images": 3,
     "representatives": 2,

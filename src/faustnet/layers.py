@@ -23,6 +23,7 @@ from faustnet.devices import has_triton
 
 Rows = Tensor | tuple[Tensor, Tensor]
 ENTRY = "linear.weight"  # the parameter that depends on how many inputs a layer has
+PROTOTYPE_SIZE = 3**-0.5  # of each value: so is that of an embedding, before anything is learned
 
 
 class Layer(nn.Module, ABC):
@@ -64,7 +65,12 @@ class DenseLayer(Layer):
 
     An embedding's `length` is "free", "unit", or "learned": the same for all of them, and a parameter of the layer. Since
     a squared distance grows with the square of the length, that is to learn the scale of the distances.
+
+    A layer may have `prototypes`, learned rows that stand for classes. While it is trained they come after the embeddings
+    of what went in, as if they had been embedded with it, so that its loss reaches them.
     """
+
+    prototypes: nn.Parameter | None  # (C · K, embedding_size)
 
     def __init__(
         self, inputs: int, width: int, embedding: int, *, dropout: float, passes_embedding: bool, length: str = "free"
@@ -76,15 +82,30 @@ class DenseLayer(Layer):
         self.passes_embedding = passes_embedding
         self.unit = length != "free"
         self.gain = nn.Parameter(torch.ones(1)) if length == "learned" else None
+        self.register_parameter("prototypes", None)
 
     def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
         activation = relu_norm(self.linear, rows)
-        embedding = activation if self.projection is None else self.projection(activation)
+        embedding = self._to_length(activation if self.projection is None else self.projection(activation))
+        passed_on = embedding if self.passes_embedding else activation
+        if self.prototypes is not None and self.training:
+            embedding = torch.cat([embedding, self._to_length(self.prototypes.to(embedding.dtype))], dim=-2)
+        return passed_on, embedding
+
+    def _to_length(self, embedding: Tensor) -> Tensor:
         if self.unit:
             embedding = functional.normalize(embedding, dim=-1)
-        if self.gain is not None:
-            embedding = embedding * self.gain.unsqueeze(-1)
-        return (embedding if self.passes_embedding else activation), embedding
+        return embedding if self.gain is None else embedding * self.gain.unsqueeze(-1)
+
+    def add_prototypes(self, count: int) -> None:
+        """About as long as embeddings are at first, in random directions."""
+        self.prototypes = nn.Parameter(torch.randn(count, self.embedding_size) * PROTOTYPE_SIZE)
+
+    @property
+    def references(self) -> Tensor:
+        """The prototypes as distances are measured to them."""
+        assert self.prototypes is not None
+        return self._to_length(self.prototypes.detach())
 
 
 class RmsLayer(Layer):

@@ -29,6 +29,7 @@ TITLES = {
     "faust-triplet": "FAUST-vanilla triplet",
     "faust-tuplet": "FAUST-vanilla tuplet",
     "faust-representative": "FAUST-representative tuplet",
+    "faust-prototype": "FAUST-prototype",
     "digits": "digits",
     "mnist": "MNIST",
     "fashion-mnist": "Fashion-MNIST",

@@ -9,7 +9,7 @@ from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
 from faustnet.methods.base import TOGETHER, LocalMethod, Method, Source
 from faustnet.methods.collaborative import CollaborativeFF
-from faustnet.methods.faust import Faust, FaustRepresentative, FaustTriplet, FaustTuplet
+from faustnet.methods.faust import Faust, FaustPrototype, FaustRepresentative, FaustTriplet, FaustTuplet
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
 from faustnet.methods.symba import SymBa
@@ -28,6 +28,7 @@ METHODS: dict[str, type[Method]] = {
         FaustTriplet,
         FaustTuplet,
         FaustRepresentative,
+        FaustPrototype,
     )
 }
 

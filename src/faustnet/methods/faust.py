@@ -9,6 +9,7 @@ from torch import Tensor
 
 from faustnet.devices import check_memory
 from faustnet.errors import require
+from faustnet.layers import DenseLayer, Linear
 from faustnet.losses import (
     marginal_contrastive_loss,
     paired_squared_distances,
@@ -52,7 +53,7 @@ class Faust(LocalMethod):
         """That each layer takes for one image: those of its matrices and of its references."""
         layers = zip(self.network, self.references, strict=True)
         return [
-            sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() > 1) + references.numel()
+            sum(module.weight.numel() for module in layer.modules() if isinstance(module, Linear)) + references.numel()
             for layer, references in layers
         ]
 
@@ -145,6 +146,37 @@ class FaustRepresentative(Faust):
 
     def finish(self, train: Source) -> None:
         self.references.set(self.network.walk(self.images))
+
+
+class FaustPrototype(Faust):
+    """Learned vectors stand for each class, `prototypes` of them in every layer's own embedding space, instead of images."""
+
+    name: ClassVar[str] = "faust-prototype"
+    summary: ClassVar[str] = "tuplet loss of each image's distances to one learned vector (or K) of every class"
+
+    def __init__(
+        self, network: Network, classes: int, *, prototypes: int = 1, scale: float = 0.02, label_smoothing: float = 0.0
+    ):
+        require(prototypes >= 1, f"A class needs at least one prototype, not {prototypes}.")
+        check_memory(classes * prototypes * sum(network.embedding_sizes))
+        check_label_smoothing(label_smoothing)
+        super().__init__(network, classes, count=prototypes, scale=scale)
+        self.label_smoothing = label_smoothing
+        for layer in self._layers:
+            layer.add_prototypes(classes * prototypes)
+
+    @property
+    def _layers(self) -> list[DenseLayer]:
+        return [layer for layer in self.network if isinstance(layer, DenseLayer)]
+
+    def rows(self, x: Tensor, y: Tensor) -> Tensor:
+        return x.flatten(1)
+
+    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        return reference_tuplet_loss(embedding, y, self.classes, self.scale, self.label_smoothing)
+
+    def finish(self, train: Source) -> None:
+        self.references.set(layer.references for layer in self._layers)
 
 
 class FaustVanilla(Faust):
