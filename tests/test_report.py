@@ -21,6 +21,7 @@ import faustnet as library
 from faustnet import evaluation
 from faustnet.data import DataSet, Images
 from faustnet.errors import FaustnetError
+from faustnet.evaluation import evaluating
 from faustnet.inspection import Pictures, balanced, fisher_score, inspect_run, layer_embeddings, tsne
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import GoodnessMethod
@@ -111,7 +112,7 @@ def test_layer_embeddings_of_every_method(name: str, digits: DataSet, monkeypatc
     model = Model.fresh(recipe_from({"method": name, "network": NETWORK}), digits.train, digits.class_names)
     found = layer_embeddings(model, digits.test)
     assert [layer.shape for layer in found] == [(360, size) for size in model.method.network.embedding_sizes]
-    with torch.no_grad():
+    with evaluating(model.method):
         rows = model.scaling(digits.test.pixels[350:]).flatten(1)
         if isinstance(model.method, GoodnessMethod):  # a tenth of every label
             rows[:, :10] = model.method.label_value / 10
