@@ -233,7 +233,7 @@ def test_a_damaged_result_is_said_to_be_one(made: Path, faustnet: Command, tmp_p
         (tmp_path / "out/table1/tuned/digits-2x24-backprop-0.json").write_text(text)
         answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path / "out")
         assert answer.code == 2
-        assert "is not a result of a run" in answer.sentence
+        assert "is not a result of" in answer.sentence
 
 
 def test_every_cell_of_the_papers_table_can_be_made() -> None:
@@ -286,6 +286,28 @@ def test_curves_are_means_over_the_seeds_epoch_by_epoch(made: Path) -> None:
         assert found[label]["mean"][last] == pytest.approx(statistics.mean(both))
         assert found[label]["std"][last] == pytest.approx(statistics.stdev(both))
         assert found[label]["mean"][0] is None, "it was not measured then"
+
+
+def test_the_study_of_representatives_trains_every_kind_and_number(faustnet: Command, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="figures need matplotlib")
+    words = ("--datasets", "digits", "--network", "2x24", "--draws", "4", "--counts", "1,3", "--device", "cpu")
+    answer = faustnet("reproduce", "representatives", *words, "--jobs", "2", "--out", tmp_path)
+    assert answer.code == 0, answer.err
+    points = {(p["kind"], p["count"]): p for p in json.loads((tmp_path / "representatives.json").read_text())}
+    assert {key: len(point["accuracies"]) for key, point in points.items()} == {
+        ("random", 1): 4, ("k-means", 1): 3, ("prototype", 1): 3,
+        ("random", 3): 3, ("k-means", 3): 3, ("prototype", 3): 3,
+    }  # fmt: skip
+    for (kind, count), point in points.items():
+        assert point["mean"] == pytest.approx(statistics.mean(point["accuracies"]), abs=1e-3)
+        assert point["mean"] > 85
+        result = json.loads((tmp_path / f"representatives/digits-2x24-{kind}-{count}-0.json").read_text())
+        options = result["recipe"]["options"]
+        assert options["prototypes" if kind == "prototype" else "representatives"] == count
+        assert kind == "prototype" or options["choice"] == kind
+    assert (tmp_path / "figures/representatives.svg").exists()
+    assert len(set(points["random", 1]["accuracies"])) > 1
+    assert "training" not in faustnet("reproduce", "representatives", *words, "--out", tmp_path).err
 
 
 def test_figures_are_drawn_from_what_was_trained(faustnet: Command, tmp_path: Path) -> None:

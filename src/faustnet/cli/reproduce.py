@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from faustnet.cli.app import DataDir, Device, app, option
+from faustnet.cli.app import DataDir, Device, app, numbers, option
 from faustnet.devices import choose_device
 from faustnet.errors import require
 from faustnet.progress import Lines
 from faustnet.reproduce.figures import draw_figure1, draw_figure2, draw_figure3
+from faustnet.reproduce.studies import COUNTS, DRAWS, choices, study_representatives
 from faustnet.reproduce.table1 import reproduce_table1
-from faustnet.reproduce.wanted import FAMILIES, NETWORKS, Wanted, all_wanted
+from faustnet.reproduce.wanted import FAMILIES, NETWORKS, all_wanted
 
 reproduce = typer.Typer(help="Make the paper's table and figures anew: train what is missing, then write them.")
 app.add_typer(reproduce, name="reproduce", no_args_is_help=True)
@@ -95,7 +96,29 @@ def figure3_(
         _say_where(draw_figure3(out, dataset, network, seeds, where, data_dir, _checked(jobs), _said))
 
 
-def _said(wanted: Wanted, what: str) -> None:
+@reproduce.command()
+def representatives(
+    datasets: Annotated[str, _listed("Data sets")] = "fashion-mnist,cifar10",
+    network: Network = "3x500",
+    draws: Annotated[int, typer.Option(help="How many random choices of a single image.")] = DRAWS,
+    counts: Annotated[str, _listed("How many references of each class")] = ",".join(map(str, COUNTS)),
+    jobs: Jobs = 1,
+    out: Out = OUT,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """How much it matters what stands for a class: random images, the middles of clusters or learned vectors, 1 to 50.
+
+    Beyond the paper, by its tuned recipes. The results are in OUT/representatives, OUT/representatives.json and a figure.
+    """
+    require(1 <= draws <= 1000, f"There are 1 to 1000 draws, not {draws}.")
+    wanted = choices(_names(datasets), network, draws, numbers(counts, "--counts"))
+    with _goes_on(out):
+        where = choose_device(device).type
+        _say_where(study_representatives(wanted, out, where, data_dir, _checked(jobs), _said))
+
+
+def _said(wanted: object, what: str) -> None:
     typer.echo(f"{wanted}: {what}", err=True)
 
 

@@ -197,6 +197,37 @@ def _curve(panel: Axes, curve: Mapping[str, Any], number: int) -> None:
 
 
 @drawing()
+def draw_choices(points: Sequence[Mapping[str, Any]]) -> Figure:
+    """How much it matters what stands for a class: one panel for each data set, accuracy by the number of references with a
+    curve for each kind, and every single draw of one representative as a dot."""
+    from matplotlib.figure import Figure
+
+    require(bool(points), "There is no point to draw: train one run or more.")
+    datasets = list(dict.fromkeys(point["dataset"] for point in points))
+    kinds = list(dict.fromkeys(point["kind"] for point in points))
+    figure = Figure(figsize=(WIDTH * CM, 7.6 * CM), layout="constrained")
+    for panel, dataset in zip(figure.subplots(1, len(datasets), squeeze=False).ravel(), datasets, strict=True):
+        for number, kind in enumerate(kinds):
+            mine = [point for point in points if (point["dataset"], point["kind"]) == (dataset, kind)]
+            mine.sort(key=lambda point: point["count"])
+            place: dict[str, Any] = {"label": kind, "epochs": [point["count"] for point in mine]}
+            _curve(panel, {**place, "mean": [p["mean"] for p in mine], "std": [p["std"] for p in mine]}, number)
+            draws = [accuracy for point in mine if point["count"] == 1 for accuracy in point["accuracies"]]
+            if kind == "random":
+                panel.plot([1] * len(draws), draws, "_", color=CURVE_COLOURS[number], markersize=6, alpha=0.7)
+        panel.set_xscale("log")
+        counts = sorted({point["count"] for point in points})
+        panel.set_xticks(counts, labels=list(map(str, counts)), minor=False)
+        panel.set_xticks([], minor=True)
+        panel.set(title=dataset, xlabel="references of each class")
+        panel.grid(color="#dddddd", linewidth=0.5)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.legend(frameon=False)
+    figure.axes[0].set_ylabel("test accuracy, %")
+    return figure
+
+
+@drawing()
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as NAME.png and NAME.svg. The same facts make the same files."""
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]

@@ -111,7 +111,7 @@ def draw_figure3(
     device: str,
     data_dir: Path | None,
     jobs: int,
-    say: Callable[[Wanted, str], None],
+    say: Callable[[object, str], None],
 ) -> list[Path]:
     """Accuracy by epoch of the table's runs by the paper's recipes, for each layer alone and for the first ones together."""
     runs = all_wanted(["paper"], list(COMPARED), [dataset], [network], seeds)

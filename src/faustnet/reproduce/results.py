@@ -10,7 +10,7 @@ from typing import Any
 from faustnet.errors import FaustnetError
 from faustnet.paper import reported
 from faustnet.recipes import as_table, differences, recipe_from
-from faustnet.reproduce.wanted import Wanted
+from faustnet.reproduce.wanted import Job, Wanted
 from faustnet.runs import ENVIRONMENT, Run, write_whole
 
 KEPT = (
@@ -40,16 +40,12 @@ def alone_in(out: Path) -> Iterator[None]:
         yield
 
 
-def write_result(wanted: Wanted, run: Run, seconds: float, out: Path) -> None:
+def write_result(wanted: Job, run: Run, seconds: float, out: Path) -> None:
     """What is worth keeping of a finished run. `seconds` is all that it took, with set-up and evaluations, or if that was
     interrupted the training alone."""
     metrics, environment = run.metrics, run.read(ENVIRONMENT)
     result = {
-        "method": wanted.method,
-        "dataset": wanted.dataset,
-        "network": wanted.network,
-        "family": wanted.family,
-        "seed": wanted.seed,
+        **wanted.facts,
         **{key: metrics[key] for key in KEPT},
         "seconds": metrics["train_seconds"] if "earlier" in environment else seconds,
         "recipe": as_table(run.recipe),
@@ -69,15 +65,9 @@ def _rounded(value: Any) -> Any:
     return {key: _rounded(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def wanted_of(result: dict[str, Any]) -> Wanted:
-    """Which run it is the result of."""
-    return Wanted(*(result[key] for key in ("family", "method", "dataset", "network", "seed")))
-
-
 def read_result(path: Path) -> dict[str, Any]:
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
-        wanted_of(result)
         if not 0 <= result["test_accuracy"] <= 1 or not isinstance(result["history"], list):
             raise ValueError("it has no accuracy or no history")
         recipe_from(result["recipe"])
@@ -86,7 +76,7 @@ def read_result(path: Path) -> dict[str, Any]:
     return result
 
 
-def is_done(wanted: Wanted, out: Path) -> bool:
+def is_done(wanted: Job, out: Path) -> bool:
     """Whether its result is there. A result that was made by another recipe is not taken for it, and not thrown away."""
     path = wanted.file(out)
     if not path.exists():
@@ -103,7 +93,10 @@ def read_results(out: Path) -> list[dict[str, Any]]:
     found = []
     for path in sorted((out / "table1").glob("*/*-*x*-*-*.json")):
         result = read_result(path)
-        wanted = wanted_of(result)
+        try:
+            wanted = Wanted(*(result[key] for key in ("family", "method", "dataset", "network", "seed")))
+        except (LookupError, TypeError, FaustnetError) as error:
+            raise FaustnetError(f"{path} is not a result of table 1 ({error}): delete it.") from None
         if wanted.file(out) == path and is_done(wanted, out):
             found.append(result)
     return found

@@ -5,7 +5,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -20,7 +20,7 @@ from faustnet.errors import FaustnetError
 from faustnet.model import Model
 from faustnet.recipes import Recipe
 from faustnet.reproduce.results import write_result
-from faustnet.reproduce.wanted import Wanted
+from faustnet.reproduce.wanted import Job
 from faustnet.runs import RECIPE, Progress, Run, train
 from faustnet.training import Diverged, Epoch, Trainer
 
@@ -57,11 +57,11 @@ def trained(recipe: Recipe, folder: Path, device: torch.device, data: DataSet, p
     return train(recipe, folder, device=device, progress=progress, resume=begun, data=data)
 
 
-def train_wanted(wanted: Wanted, out: Path, device: str, data_dir: Path | None, progress: Watched) -> None:
+def train_wanted(wanted: Job, out: Path, device: str, data_dir: Path | None, progress: Watched) -> None:
     """Train a run and turn it into a result."""
     begin = time.perf_counter()
     folder = wanted.folder(out)
-    run = trained(wanted.recipe, folder, torch.device(device), data_of(wanted.dataset, data_dir), progress)
+    run = trained(wanted.recipe, folder, torch.device(device), data_of(wanted.recipe.dataset, data_dir), progress)
     write_result(wanted, run, time.perf_counter() - begin, out)
     shutil.rmtree(folder)
 
@@ -70,11 +70,11 @@ class Work:
     """What is to be trained. Whoever wants to hear of a run that is begun, of its epochs (if it is trained here) or of its
     result sets `on_begin`, `on_epoch` and `on_result`."""
 
-    on_begin: Callable[[Wanted], None] = staticmethod(lambda wanted: None)
-    on_epoch: Callable[[Wanted, int, int], None] = staticmethod(lambda wanted, done, epochs: None)
-    on_result: Callable[[Wanted], None] = staticmethod(lambda wanted: None)
+    on_begin: Callable[[Job], None] = staticmethod(lambda wanted: None)
+    on_epoch: Callable[[Job, int, int], None] = staticmethod(lambda wanted, done, epochs: None)
+    on_result: Callable[[Job], None] = staticmethod(lambda wanted: None)
 
-    def __init__(self, missing: list[Wanted], out: Path, device: str, data_dir: Path | None):
+    def __init__(self, missing: Sequence[Job], out: Path, device: str, data_dir: Path | None):
         self.missing, self.where = missing, (out, device, data_dir)
         self.diverged: list[str] = []
 
@@ -97,7 +97,7 @@ class Work:
 
     def _side_by_side(self, jobs: int) -> None:
         waiting = list(reversed(self.missing))
-        busy: dict[Any, Wanted] = {}  # by connection
+        busy: dict[Any, Job] = {}  # by connection
         with _interruptible(), _workers(jobs, self.where) as workers:
             for connection in workers:
                 busy[connection] = self._hand_over(connection, waiting.pop())
@@ -107,12 +107,12 @@ class Work:
                     if waiting:
                         busy[free] = self._hand_over(free, waiting.pop())
 
-    def _hand_over(self, connection: Any, wanted: Wanted) -> Wanted:
+    def _hand_over(self, connection: Any, wanted: Job) -> Job:
         connection.send(wanted)
         self.on_begin(wanted)
         return wanted
 
-    def _answered(self, wanted: Wanted, connection: Any) -> None:
+    def _answered(self, wanted: Job, connection: Any) -> None:
         try:
             error = connection.recv()
         except (EOFError, OSError):

@@ -18,7 +18,7 @@ from faustnet.paper import TITLES
 from faustnet.report.table1 import as_latex, as_markdown, as_text, families
 from faustnet.reproduce.results import alone_in, is_done, read_result, read_results, summary
 from faustnet.reproduce.runner import Work
-from faustnet.reproduce.wanted import Wanted
+from faustnet.reproduce.wanted import Job, Wanted
 from faustnet.runs import write_whole
 
 
@@ -86,7 +86,7 @@ class Board:
     def __init__(self, wanted: list[Wanted], done: list[Wanted], out: Path):
         self.wanted, self.out = wanted, out
         self.results = [read_result(one.file(out)) for one in done]
-        self.running: dict[Wanted, str] = {}
+        self.running: dict[Job, str] = {}
         self.trained = 0
         self.start = time.monotonic()
         self.console = Console(stderr=True, highlight=False)
@@ -100,13 +100,13 @@ class Board:
         with self.live:
             yield
 
-    def begin(self, wanted: Wanted) -> None:
+    def begin(self, wanted: Job) -> None:
         self.running[wanted] = ""
 
-    def epoch(self, wanted: Wanted, done: int, epochs: int) -> None:
+    def epoch(self, wanted: Job, done: int, epochs: int) -> None:
         self.running[wanted] = f", epoch {done} of {epochs}"
 
-    def result(self, wanted: Wanted) -> None:
+    def result(self, wanted: Job) -> None:
         result = read_result(wanted.file(self.out))
         self.results.append(result)
         self.running.pop(wanted)

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any, Protocol
 
 from faustnet.data import DATASETS
 from faustnet.errors import FaustnetError, unknown
@@ -13,6 +14,19 @@ from faustnet.recipes import Recipe, kinds_of_recipes, recipe_from, shipped_reci
 FAMILIES = ("paper", "tuned")
 NETWORKS = ("3x500", "4x800")
 MOST_SEEDS = 1000
+
+
+class Job(Protocol):
+    """A run that is wanted: what it takes, what it is, and where its result and, until there is one, the run are kept."""
+
+    @property
+    def recipe(self) -> Recipe: ...
+
+    @property
+    def facts(self) -> dict[str, Any]: ...
+
+    def file(self, out: Path) -> Path: ...
+    def folder(self, out: Path) -> Path: ...
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,10 @@ class Wanted:
         table = shipped_recipe(self.recipe_name)
         network = {**table.get("network", {}), "widths": [units] * layers}
         return recipe_from({**table, "dataset": self.dataset, "network": network, "seed": self.seed})
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in ("method", "dataset", "network", "family", "seed")}
 
     def file(self, out: Path) -> Path:
         """Its result."""
