@@ -7,7 +7,7 @@ from conftest import SMALL, run_to_end, small_method, small_trainer, started
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.evaluation import evaluating
-from faustnet.losses import marginal_contrastive_loss
+from faustnet.losses import marginal_contrastive_loss, squared_distances
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
@@ -20,6 +20,8 @@ VARIANTS = [(name, {}) for name in METHODS] + [
     ("faust-representative", {"representatives": 3}),
     ("faust-representative", {"representatives": 2, "choice": "k-means", "contrast": 0.5}),
     ("faust-prototype", {"prototypes": 3}),
+    ("faust-representative", {"mixup": 0.2}),
+    ("backprop", {"mixup": 0.2}),
 ]
 LOCAL = [(name, options) for name, options in VARIANTS if issubclass(METHODS[name], LocalMethod)]
 FAST = OptimiserSettings(learning_rate=3e-3)
@@ -336,6 +338,26 @@ def test_prototypes_are_references_that_the_layers_own_loss_moves(source: ImageS
     assert not method.network[1].prototypes.grad.any()
 
 
+@pytest.mark.parametrize("name", ["backprop", "faust-representative"])
+def test_mixup_blends_neighbours_and_their_labels(name: str, source: ImageSource) -> None:
+    """The loss is linear in the labels: own share of the loss for the own label, and the rest of that for the next one's."""
+    method, plain = started(name, source, mixup=0.5), started(name, source)
+    x, y = batch(source, 6)
+    own = method.mixing.own(6)
+    assert (own >= 0.5).all()
+    assert own.std() > 0.01
+    blended = torch.stack([own[i] * x[i] + (1 - own[i]) * x[(i + 1) % 6] for i in range(6)])
+    each = []
+    for labels in (y, y.roll(-1)):
+        if name == "backprop":
+            each.append(torch.nn.functional.cross_entropy(plain.scores(blended)[0], labels, reduction="none"))
+        else:
+            scores = -0.02 * squared_distances(*next(plain.network.walk(plain.rows(blended, y))).split([6, 10]))
+            each.append(torch.nn.functional.cross_entropy(scores, labels, reduction="none"))
+    expected = (own * each[0] + (1 - own) * each[1]).mean()
+    torch.testing.assert_close(next(iter(method.losses(x, y)))[0], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_contrast_adds_the_contrastive_loss_of_the_anchors_alone(source: ImageSource) -> None:
     plain, both = (started("faust-representative", source, contrast=weight, temperature=0.3) for weight in (0.0, 0.7))
     x, y = batch(source)
@@ -359,6 +381,7 @@ OTHERWISE = {
     "collaborators": "earlier",
     "choice": "k-means",
     "prototypes": 2,
+    "mixup": 0.4,
     "contrast": 0.5,
     "centroid_images": 3,
     "representatives": 2,

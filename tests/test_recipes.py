@@ -19,6 +19,7 @@ FULL = {
         "label_smoothing": 0.1,
         "contrast": 0.5,
         "temperature": 0.2,
+        "mixup": 0.3,
     },
     "network": {
         "widths": [30, 20],
@@ -63,7 +64,7 @@ def test_a_recipe_says_only_what_differs_from_the_defaults() -> None:
 
 
 def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
-    assert recipe_from({"method": "backprop"}, recipe_from(FULL)).options == {"label_smoothing": 0.0}
+    assert recipe_from({"method": "backprop"}, recipe_from(FULL)).options == {"label_smoothing": 0.0, "mixup": 0.0}
 
 
 @pytest.mark.parametrize(

@@ -92,32 +92,44 @@ def tuplet_loss(distances: Tensor, positive: Tensor, scale: float = 1.0, label_s
     return losses.view(positive.shape).mean(dim=-1)
 
 
+def mixed(rows: Tensor, own: Tensor | None) -> Tensor:
+    """Each row with the next one: own · row + (1 − own) · next, by its own share; the last row's next is the first. With no
+    shares the rows as they are. (…, B, d), (B,) → (…, B, d)"""
+    return rows if own is None else torch.lerp(rows.roll(-1, dims=-2), rows, own.to(rows.dtype).unsqueeze(-1))
+
+
 def reference_tuplet_loss(
-    embedding: Tensor, positive: Tensor, classes: int, scale: float, label_smoothing: float = 0.0
+    embedding: Tensor,
+    positive: Tensor,
+    classes: int,
+    scale: float,
+    label_smoothing: float = 0.0,
+    own: Tensor | None = None,
 ) -> Tensor:
     """Eq. 4 where all anchors share their references: `tuplet_loss` of the `soft_minimum` of `squared_distances`.
 
-    (…, B + C · K, e), anchors first, then the references class by class, and (…, B) → (…). The gradient is written out,
-    because small operations are what a loss costs: this takes half as many, and on a GPU two.
+    (…, B + C · K, e), anchors first, then the references class by class, and (…, B) → (…). If the anchors were `mixed` by
+    these shares, so are their targets. The gradient is written out, because small operations are what a loss costs: this
+    takes half as many, and on a GPU two.
     """
-    return _ReferenceTuplet.apply(embedding, positive, classes, scale, label_smoothing)
+    return _ReferenceTuplet.apply(embedding, positive, classes, scale, label_smoothing, own)
 
 
 class _ReferenceTuplet(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, embedding: Tensor, positive: Tensor, classes: int, scale: float, label_smoothing: float) -> Tensor:
-        losses, by_embedding = _reference_tuplet(embedding, positive, classes, scale, label_smoothing)
+    def forward(ctx: Any, embedding: Tensor, positive: Tensor, *settings: Any) -> Tensor:
+        losses, by_embedding = _reference_tuplet(embedding, positive, *settings)
         ctx.save_for_backward(by_embedding)
         return losses.mean(dim=-1)
 
     @staticmethod
     def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
         (by_embedding,) = ctx.saved_tensors
-        return by_embedding * by_loss[..., None, None].to(by_embedding.dtype), None, None, None, None
+        return by_embedding * by_loss[..., None, None].to(by_embedding.dtype), None, None, None, None, None
 
 
 def _reference_tuplet(
-    embedding: Tensor, positive: Tensor, classes: int, scale: float, label_smoothing: float
+    embedding: Tensor, positive: Tensor, classes: int, scale: float, label_smoothing: float, own: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Each anchor's loss, (…, B), and the gradient of their mean by the embeddings, (…, B + C · K, e).
 
@@ -127,7 +139,7 @@ def _reference_tuplet(
     """
     batch = positive.shape[-1]
     count = (embedding.shape[-2] - batch) // classes
-    if count == 1 and embedding.dtype != torch.float64 and has_triton(embedding.device):
+    if count == 1 and own is None and embedding.dtype != torch.float64 and has_triton(embedding.device):
         from faustnet.kernels import MOST_REFERENCES, reference_tuplet
 
         if classes <= MOST_REFERENCES:
@@ -135,7 +147,7 @@ def _reference_tuplet(
     anchors, references = _exact(embedding).split([batch, classes * count], dim=-2)
     products = torch.matmul(anchors, references.mT)
     log_p = functional.log_softmax((products - goodness(references).unsqueeze(-2) / 2) * (2 * scale), dim=-1)
-    target = (positive.unsqueeze(-1) == torch.arange(classes, device=log_p.device)).to(log_p.dtype)
+    target = mixed((positive.unsqueeze(-1) == torch.arange(classes, device=log_p.device)).to(log_p.dtype), own)
     if label_smoothing:
         target = target * (1 - label_smoothing) + label_smoothing / classes
     by_class, shares = log_p, target

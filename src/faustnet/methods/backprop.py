@@ -3,25 +3,31 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from faustnet.layers import Linear
-from faustnet.methods.base import Method, check_label_smoothing
+from faustnet.losses import mixed
+from faustnet.methods.base import Method, MixUp, check_label_smoothing
 from faustnet.network import Network, NetworkSettings, dense_network
 
 
 class Backprop(Method):
-    """The same layers without projections, a linear read-out, cross entropy, and one gradient through it all."""
+    """The same layers without projections, a linear read-out, cross entropy, and one gradient through it all.
+
+    `mixup` is the α of MixUp: images of a batch are blended in pairs, and so are their labels.
+    """
 
     name: ClassVar[str] = "backprop"
     summary: ClassVar[str] = "one loss at the output, its gradient sent back through every layer"
 
-    def __init__(self, network: Network, classes: int, *, label_smoothing: float = 0.0):
+    def __init__(self, network: Network, classes: int, *, label_smoothing: float = 0.0, mixup: float = 0.0):
         super().__init__(network, classes)
         check_label_smoothing(label_smoothing)
         self.label_smoothing = label_smoothing
         self.read_out = Linear(network[-1].passed_on, classes)
+        self.mixing = MixUp(mixup)  # last, so that the weights are the same with and without
 
     @classmethod
     def make_network(cls, inputs: int, settings: NetworkSettings) -> Network:
@@ -36,8 +42,11 @@ class Backprop(Method):
         return ["output"]
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        last = functional.dropout(self.network(x), self.network.dropout, self.training)
-        yield functional.cross_entropy(self.read_out(last), y, label_smoothing=self.label_smoothing).unsqueeze(0)
+        own = self.mixing.own(len(x))
+        last = functional.dropout(self.network(mixed(x.flatten(1), own)), self.network.dropout, self.training)
+        output = self.read_out(last)
+        target = y if own is None else mixed((y.unsqueeze(1) == torch.arange(self.classes, device=y.device)).to(output), own)
+        yield functional.cross_entropy(output, target, label_smoothing=self.label_smoothing).unsqueeze(0)
 
     def scores(self, x: Tensor) -> Tensor:
         return self.read_out(self.network(x)).unsqueeze(0)

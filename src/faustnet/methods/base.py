@@ -15,6 +15,7 @@ from faustnet.network import Network, NetworkSettings
 # costs the memory of one layer's activations.
 TOGETHER = 4
 CHUNK = 1024  # images that are walked at once when all of them are
+PLACES = 1024  # in a batch, before shares of MixUp repeat
 
 
 class Source(Protocol):
@@ -150,6 +151,28 @@ def alike(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
             found = []
         found.append(tensor)
     yield found
+
+
+class MixUp(nn.Module):
+    """Blends every image of a batch with the next one. An image's own share comes from Beta(α, α), or is one less that, if
+    that is larger: so its own label counts most.
+
+    A share belongs to a place in the batch, where each epoch puts other images: so all layers know it, whenever they come
+    to see the batch.
+    """
+
+    shares: Tensor  # (PLACES,)
+
+    def __init__(self, alpha: float):
+        super().__init__()
+        require(alpha >= 0, f"The strength of MixUp is 0 or more, not {alpha}.")
+        self.on = alpha > 0
+        drawn = torch.distributions.Beta(alpha, alpha).sample((PLACES,)) if self.on else torch.ones(0)
+        self.register_buffer("shares", torch.maximum(drawn, 1 - drawn), persistent=False)
+
+    def own(self, batch: int) -> Tensor | None:
+        """The shares of a batch of so many; none where nothing is mixed. → (batch,)"""
+        return self.shares.repeat(-(-batch // PLACES))[:batch] if self.on else None
 
 
 def check_label_smoothing(share: float) -> None:

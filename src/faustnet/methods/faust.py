@@ -12,12 +12,13 @@ from faustnet.errors import require
 from faustnet.layers import DenseLayer, Linear
 from faustnet.losses import (
     marginal_contrastive_loss,
+    mixed,
     paired_squared_distances,
     reference_tuplet_loss,
     triplet_loss,
     tuplet_loss,
 )
-from faustnet.methods.base import CHUNK, LocalMethod, Source, check_label_smoothing, join_rows
+from faustnet.methods.base import CHUNK, LocalMethod, MixUp, Source, check_label_smoothing, join_rows
 from faustnet.network import Network, NetworkSettings, dense_network
 from faustnet.references import (
     ClassIndex,
@@ -85,7 +86,7 @@ class FaustRepresentative(Faust):
     medoid.
 
     `contrast` is the weight of a second term, the supervised contrastive loss of the batch's own embeddings at that
-    `temperature`.
+    `temperature`. `mixup` is the α of MixUp: images of a batch are blended in pairs, and so are their labels.
     """
 
     name: ClassVar[str] = "faust-representative"
@@ -103,6 +104,7 @@ class FaustRepresentative(Faust):
         label_smoothing: float = 0.0,
         contrast: float = 0.0,
         temperature: float = 0.1,
+        mixup: float = 0.0,
     ):
         require(representatives >= 1, f"A class needs at least one representative, not {representatives}.")
         require(choice in CHOICES, f"Representatives are chosen by {' or '.join(CHOICES)}, not {choice!r}.")
@@ -114,6 +116,7 @@ class FaustRepresentative(Faust):
         self.count = representatives
         self.chosen, self.choice = tuple(chosen), choice
         self.contrast, self.temperature = contrast, temperature
+        self.mixing = MixUp(mixup)
         self.label_smoothing = label_smoothing
         self.register_buffer("images", torch.zeros(classes * representatives, network[0].inputs))
 
@@ -134,10 +137,11 @@ class FaustRepresentative(Faust):
         self.compared = train.plain(self.positions)
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        return join_rows([x, self.compared])
+        return join_rows([mixed(x.flatten(1), self.mixing.own(len(x))), self.compared])
 
     def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        losses = reference_tuplet_loss(embedding, y, self.classes, self.scale, self.label_smoothing)
+        own = self.mixing.own(y.shape[-1])
+        losses = reference_tuplet_loss(embedding, y, self.classes, self.scale, self.label_smoothing, own)
         if not self.contrast:
             return losses
         anchors = embedding[..., : y.shape[-1], :]
