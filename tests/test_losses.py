@@ -164,3 +164,20 @@ def test_the_marginal_contrastive_loss_written_out() -> None:
             if others:
                 total += sum(-math.log(exponentials[j] / whole) for j in others) / len(others) - math.log(len(others))
         assert found[layer].item() == pytest.approx(total / 7)
+
+
+def test_mixed_anchors_have_mixed_targets_in_the_tuplet_loss_and_its_gradient() -> None:
+    embedding, labels, own = random(6 + 8, 5), torch.tensor([0, 3, 1, 1, 2, 0]), torch.tensor([0.9, 0.5, 0.7, 1.0, 0.6, 0.8])
+    own = own.double()
+
+    def loss(rows: torch.Tensor, shares: torch.Tensor | None = None, positive: torch.Tensor = labels) -> torch.Tensor:
+        return reference_tuplet_loss(rows, positive, 4, 0.3, 0.1, shares)
+
+    def by_anchor(positive: torch.Tensor) -> torch.Tensor:
+        """Each anchor's loss, alone with the references."""
+        alone = [torch.cat([embedding[i : i + 1], embedding[6:]]) for i in range(6)]
+        return torch.stack([loss(rows, None, positive[i : i + 1]) for i, rows in enumerate(alone)])
+
+    expected = (own * by_anchor(labels) + (1 - own) * by_anchor(labels.roll(-1))).mean()
+    assert loss(embedding, own).item() == pytest.approx(expected.item())
+    assert torch.autograd.gradcheck(lambda rows: loss(rows, own), embedding.requires_grad_())
