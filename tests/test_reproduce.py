@@ -310,6 +310,26 @@ def test_the_study_of_representatives_trains_every_kind_and_number(faustnet: Com
     assert "training" not in faustnet("reproduce", "representatives", *words, "--out", tmp_path).err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--datasets", "imagenet"], "There is no data set"),
+        (["--network", "3by500"], "like 3x500, not '3by500'"),
+        (["--counts", "1,0"], "at least one reference, not 0"),
+        (["--counts", "few"], "whole numbers"),
+        (["--draws", "0"], "1 to 1000 draws"),
+    ],
+)
+def test_a_study_that_cannot_be_is_said_in_a_sentence(
+    words: list[str], said: str, faustnet: Command, tmp_path: Path
+) -> None:
+    small = ("--datasets", "digits", "--network", "2x24", "--out", tmp_path / "out")
+    answer = faustnet("reproduce", "representatives", *small, *words)
+    assert answer.code == 2
+    assert said in answer.sentence
+    assert not (tmp_path / "out").exists()
+
+
 def test_figures_are_drawn_from_what_was_trained(faustnet: Command, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="figures need matplotlib")
     small = ("--dataset", "digits", "--network", "2x24", "--out", tmp_path)

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faustnet.recipes import Recipe, recipe_from, shipped_recipe
+from faustnet.errors import require
+from faustnet.recipes import Recipe, recipe_from
 from faustnet.report.figures import draw_choices, drawing, save
 from faustnet.reproduce.results import alone_in, is_done, read_result
 from faustnet.reproduce.runner import Work
+from faustnet.reproduce.wanted import Wanted
 from faustnet.runs import write_whole
 
 DRAWS = 20  # random choices of a single representative
@@ -32,16 +34,11 @@ class Choice:
     @property
     def recipe(self) -> Recipe:
         """The tuned one of FAUST-representative, with other references."""
-        table = shipped_recipe(f"tuned/{self.dataset}/faust-representative")
-        layers, units = map(int, self.network.split("x"))
-        options = dict(table.get("options", {}))
+        tuned = Wanted("tuned", "faust-representative", self.dataset, self.network, self.seed).recipe
         if self.kind == "prototype":
-            table["method"] = "faust-prototype"
-            options["prototypes"] = self.count
-        else:
-            options |= {"choice": self.kind, "representatives": self.count}
-        network = {**table.get("network", {}), "widths": [units] * layers}
-        return recipe_from({**table, "options": options, "network": network, "seed": self.seed})
+            options = {"prototypes": self.count, **{key: tuned.options[key] for key in ("scale", "label_smoothing")}}
+            return recipe_from({"method": "faust-prototype", "options": options}, tuned)
+        return recipe_from({"options": {"choice": self.kind, "representatives": self.count}}, tuned)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -59,7 +56,7 @@ class Choice:
 
 
 def choices(datasets: list[str], network: str, draws: int, counts: list[int]) -> list[Choice]:
-    """Many draws of a single image, then every kind and number."""
+    """Many draws of a single image, then every kind and number; all of them possible."""
     found = [Choice(dataset, network, "random", 1, seed) for dataset in datasets for seed in range(draws)]
     found += [
         Choice(dataset, network, kind, count, seed)
@@ -68,6 +65,9 @@ def choices(datasets: list[str], network: str, draws: int, counts: list[int]) ->
         for count in counts
         for kind in KINDS
     ]
+    for choice in found:
+        require(choice.count >= 1, f"A class needs at least one reference, not {choice.count}.")
+        choice.recipe  # noqa: B018 - says what is wrong with the data set or the network
     return list(dict.fromkeys(found))
 
 
