@@ -67,12 +67,13 @@ def train_wanted(wanted: Job, out: Path, device: str, data_dir: Path | None, pro
 
 
 class Work:
-    """What is to be trained. Whoever wants to hear of a run that is begun, of its epochs (if it is trained here) or of its
-    result sets `on_begin`, `on_epoch` and `on_result`."""
+    """What is to be trained. Whoever wants to hear of a run that is begun, of its epochs (if it is trained here), of its
+    result or that it comes to none sets `on_begin`, `on_epoch`, `on_result` and `on_diverged`."""
 
     on_begin: Callable[[Job], None] = staticmethod(lambda wanted: None)
     on_epoch: Callable[[Job, int, int], None] = staticmethod(lambda wanted, done, epochs: None)
     on_result: Callable[[Job], None] = staticmethod(lambda wanted: None)
+    on_diverged: Callable[[Job], None] = staticmethod(lambda wanted: None)
 
     def __init__(self, missing: Sequence[Job], out: Path, device: str, data_dir: Path | None):
         self.missing, self.where = missing, (out, device, data_dir)
@@ -88,12 +89,16 @@ class Work:
                 try:
                     train_wanted(wanted, *self.where, Watched(functools.partial(self.on_epoch, wanted)))
                 except Diverged as error:
-                    self.diverged.append(f"{wanted}: {error}")
+                    self._diverged(wanted, error)
                 else:
                     self.on_result(wanted)
         if self.diverged:
             others = f" (and {len(self.diverged) - 1} more)" if len(self.diverged) > 1 else ""
             raise FaustnetError(f"All else is trained, but not {self.diverged[0]}{others}")
+
+    def _diverged(self, wanted: Job, error: Diverged) -> None:
+        self.diverged.append(f"{wanted}: {error}")
+        self.on_diverged(wanted)
 
     def _side_by_side(self, jobs: int) -> None:
         waiting = list(reversed(self.missing))
@@ -121,7 +126,7 @@ class Work:
                 "and the same command with fewer --jobs goes on."
             ) from None
         if isinstance(error, Diverged):
-            self.diverged.append(f"{wanted}: {error}")
+            self._diverged(wanted, error)
         elif error is not None:
             raise error
         else:

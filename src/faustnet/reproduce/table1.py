@@ -32,7 +32,8 @@ def reproduce_table1(wanted: list[Wanted], out: Path, device: str, data_dir: Pat
             shutil.rmtree(one.folder(out), ignore_errors=True)  # it may have been killed just before
         missing = [one for one in wanted if one not in set(done)]
         work, board = Work(missing, out, device, data_dir), Board(wanted, done, out)
-        work.on_begin, work.on_epoch, work.on_result = board.begin, board.epoch, board.result
+        work.on_begin, work.on_epoch = board.begin, board.epoch
+        work.on_result, work.on_diverged = board.result, board.diverged
         with board.shown():
             work.do(jobs)
         cells = write_table1(out)
@@ -114,6 +115,9 @@ class Board:
         if not self.console.is_terminal:
             accuracy, seconds = result["test_accuracy"], result["seconds"]
             self.console.print(f"{self._count()} {wanted}: {accuracy:.2%} in {seconds:.0f} s", soft_wrap=True)
+
+    def diverged(self, wanted: Job) -> None:
+        self.running.pop(wanted)
 
     def _count(self) -> str:
         return f"{len(self.results)}/{len(self.wanted)}"
