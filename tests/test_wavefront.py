@@ -40,7 +40,7 @@ def trainer(
     optimiser: str = "adam",
     epochs: int = 3,
 ) -> Trainer:
-    settings = TrainingSettings(epochs=epochs, batch_size=64, schedule=schedule)
+    settings = TrainingSettings(epochs=epochs, batch_size=64, schedule=schedule, evaluate_every=max(1, epochs // 4))
     method = small_method(name, network).double()
     return Trainer(method, images, replace(images, augmentation=Augmentation()), settings, OPTIMISERS[optimiser], seed=0)
 
