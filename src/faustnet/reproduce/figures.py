@@ -22,7 +22,7 @@ from faustnet.reproduce.runner import Work, data_of, trained
 from faustnet.reproduce.wanted import Wanted, all_wanted
 from faustnet.runs import ENVIRONMENT, Progress, write_whole
 
-POINTS = 2000  # test images in a panel of figure 2
+POINTS = 1000  # test images in a panel of figure 2
 COMPARED = {"forward-forward": "FF", "faust-representative": "FAUST", "backprop": "BP"}  # figure 3's panels
 
 
