@@ -223,7 +223,7 @@ def test_mistakes_in_predicting_and_evaluating(faustnet: Command, run: Path, tmp
     assert "answers from 2, numbered from 1" in faustnet("evaluate", run, "--layers", "3").sentence
     assert "is not a run" in faustnet("predict", tmp_path, tmp_path / "text.png").sentence
     np.savez(tmp_path / "x.npz", x_train=np.zeros((4, 9)), y_train=[0, 1] * 2, x_test=np.zeros((4, 9)), y_test=[0, 1] * 2)
-    assert "knows other classes" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence
+    assert "other classes than the model" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence
 
 
 def test_names_with_square_brackets_are_just_names(faustnet: Command, digits: DataSet, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from faustnet.data import Images, load_data
-from faustnet.errors import FaustnetError, require
+from faustnet.errors import require
 from faustnet.evaluation import all_scores, chunks, evaluating
 from faustnet.layers import DenseLayer
 from faustnet.methods.faust import FaustRepresentative
@@ -34,10 +34,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
     model, metrics = run.model(device), run.metrics
     recipe = model.recipe
     data = load_data(recipe.dataset, data_dir, recipe.data.image_size)
-    if data.class_names != model.class_names:
-        raise FaustnetError(
-            f"{run.folder} knows other classes than {data.name} has now: give it the data it was trained on."
-        )
+    model.check_classes(data)
     test = data.test.to(device)
     labels = test.labels.cpu().numpy()
     positions = balanced(labels, points)

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from faustnet.data import Images, ImageSource, Scaling
+from faustnet.data import DataSet, Images, ImageSource, Scaling
 from faustnet.errors import FaustnetError, require
 from faustnet.evaluation import all_scores, chunks, early_exits, evaluate, evaluating, seconds_per_image
 from faustnet.methods import Faust, Method, build
@@ -53,6 +53,12 @@ class Model:
 
     def to(self, device: torch.device) -> "Model":
         return replace(self, method=self.method.to(device), scaling=self.scaling.to(device))
+
+    def check_classes(self, data: DataSet) -> None:
+        """Whether the data are of the classes that it knows."""
+        if data.class_names != self.class_names:
+            known = ", ".join(self.class_names)
+            raise FaustnetError(f"{data.name} has other classes than the model, which knows {known}: give it data of those.")
 
     def source(self, images: Images) -> ImageSource:
         """Images as this model is fed them, without distortion."""

@@ -122,8 +122,7 @@ def evaluate(
     for folder in runs:
         model = Run.open(folder).model(where)
         data = load_data(dataset or model.recipe.dataset, data_dir, model.recipe.data.image_size)
-        if data.class_names != model.class_names:
-            raise FaustnetError(f"{folder} knows other classes than {data.name} has: {', '.join(model.class_names)}.")
+        model.check_classes(data)
         result = model.measure(data.test.to(where), _chosen(layers), early_exit=early_exit)
         results.append({"run": str(folder), "method": model.recipe.method, "dataset": data.name, **result})
     if as_json:

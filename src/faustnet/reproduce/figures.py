@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from faustnet.layers import DenseLayer
 from faustnet.model import Model
 from faustnet.recipes import as_table, recipe_from
 from faustnet.report.figures import drawing, figure1, figure2, figure3, save
-from faustnet.reproduce.results import alone_in, is_done, read_result
-from faustnet.reproduce.runner import Work, data_of, trained
+from faustnet.reproduce.results import alone_in, mean_and_std
+from faustnet.reproduce.runner import data_of, results_of, trained
 from faustnet.reproduce.wanted import Wanted, all_wanted
 from faustnet.runs import ENVIRONMENT, Progress, write_whole
 
@@ -116,11 +115,7 @@ def draw_figure3(
     """Accuracy by epoch of the table's runs by the paper's recipes, for each layer alone and for the first ones together."""
     runs = all_wanted(["paper"], list(COMPARED), [dataset], [network], seeds)
     with drawing(), alone_in(out):
-        missing = [wanted for wanted in runs if not is_done(wanted, out)]
-        work = Work(missing, out, device, data_dir)
-        work.on_begin, work.on_result = lambda wanted: say(wanted, "training"), lambda wanted: say(wanted, "done")
-        work.do(jobs)
-        results = [read_result(wanted.file(out)) for wanted in runs]
+        results = results_of(runs, out, device, data_dir, jobs, say)
         drawn = [
             {"title": title, "curves": curves([result for result in results if result["method"] == method])}
             for method, title in COMPARED.items()
@@ -141,10 +136,7 @@ def curves(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _curve(label: str, results: Sequence[dict[str, Any]], key: str, number: int) -> dict[str, Any]:
     histories = [[100 * epoch[key][number] if epoch[key] else None for epoch in result["history"]] for result in results]
-    measured = [list(values) for values in zip(*histories, strict=True)]
-    return {
-        "label": label,
-        "epochs": [epoch["epoch"] for epoch in results[0]["history"]],
-        "mean": [None if None in values else statistics.mean(values) for values in measured],
-        "std": [0.0 if None in values or len(values) == 1 else statistics.stdev(values) for values in measured],
-    }
+    nothing: dict[str, float | None] = {"mean": None, "std": None}
+    spread = [nothing if None in values else mean_and_std(values) for values in zip(*histories, strict=True)]
+    epochs = [epoch["epoch"] for epoch in results[0]["history"]]
+    return {"label": label, "epochs": epochs, **{key: [one[key] for one in spread] for key in nothing}}

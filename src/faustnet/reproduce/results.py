@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,12 @@ def read_results(out: Path) -> list[dict[str, Any]]:
     return found
 
 
+def mean_and_std(values: Sequence[float]) -> dict[str, float | None]:
+    """Over seeds; a single one has no deviation."""
+    std = round(statistics.stdev(values), 3) if len(values) > 1 else None
+    return {"mean": round(statistics.mean(values), 3), "std": std}
+
+
 def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The table's cells: accuracies in %, mean and standard deviation over the seeds (none of a single one)."""
     cells: dict[tuple[str, str, str, str], list[float]] = {}
@@ -114,8 +120,7 @@ def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             "dataset": dataset,
             "network": network,
             "recipe": family,
-            "mean": round(statistics.mean(found), 3),
-            "std": round(statistics.stdev(found), 3) if len(found) > 1 else None,
+            **mean_and_std(found),
             "seeds": len(found),
             "paper": reported(method, dataset, network),
         }

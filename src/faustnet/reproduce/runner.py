@@ -19,7 +19,7 @@ from faustnet.data import DataSet, load_data
 from faustnet.errors import FaustnetError
 from faustnet.model import Model
 from faustnet.recipes import Recipe
-from faustnet.reproduce.results import write_result
+from faustnet.reproduce.results import is_done, read_result, write_result
 from faustnet.reproduce.wanted import Job
 from faustnet.runs import RECIPE, Progress, Run, train
 from faustnet.training import Diverged, Epoch, Trainer
@@ -131,6 +131,21 @@ class Work:
             raise error
         else:
             self.on_result(wanted)
+
+
+def results_of(
+    wanted: Sequence[Job],
+    out: Path,
+    device: str,
+    data_dir: Path | None,
+    jobs: int,
+    say: Callable[[object, str], None],
+) -> list[dict[str, Any]]:
+    """Of all runs that are wanted, after those that are missing have been trained; `say` hears of these."""
+    work = Work([one for one in wanted if not is_done(one, out)], out, device, data_dir)
+    work.on_begin, work.on_result = lambda one: say(one, "training"), lambda one: say(one, "done")
+    work.do(jobs)
+    return [read_result(one.file(out)) for one in wanted]
 
 
 @contextmanager

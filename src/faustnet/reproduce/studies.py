@@ -1,7 +1,6 @@
 """How much it matters what stands for a class: which images, and how many."""
 
 import json
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import Any
 from faustnet.errors import require
 from faustnet.recipes import Recipe, recipe_from
 from faustnet.report.figures import draw_choices, drawing, save
-from faustnet.reproduce.results import alone_in, is_done, read_result
-from faustnet.reproduce.runner import Work
+from faustnet.reproduce.results import alone_in, mean_and_std
+from faustnet.reproduce.runner import results_of
 from faustnet.reproduce.wanted import Wanted
 from faustnet.runs import write_whole
 
@@ -81,11 +80,7 @@ def study_representatives(
 ) -> list[Path]:
     """Train what is missing, write OUT/representatives.json, and draw it."""
     with drawing(), alone_in(out):
-        missing = [choice for choice in wanted if not is_done(choice, out)]
-        work = Work(missing, out, device, data_dir)
-        work.on_begin, work.on_result = lambda choice: say(choice, "training"), lambda choice: say(choice, "done")
-        work.do(jobs)
-        points = summary([read_result(choice.file(out)) for choice in wanted])
+        points = summary(results_of(wanted, out, device, data_dir, jobs, say))
         text = "[\n" + ",\n".join(f" {json.dumps(point)}" for point in points) + "\n]\n"
         write_whole(out / "representatives.json", text.encode())
         return save(draw_choices(points), out / "figures", "representatives")
@@ -103,8 +98,7 @@ def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "network": network,
             "kind": kind,
             "count": count,
-            "mean": round(statistics.mean(accuracies), 3),
-            "std": round(statistics.stdev(accuracies), 3) if len(accuracies) > 1 else None,
+            **mean_and_std(accuracies),
             "accuracies": accuracies,
         }
         for (dataset, network, kind, count), accuracies in found.items()
