@@ -283,8 +283,8 @@ def test_curves_are_means_over_the_seeds_epoch_by_epoch(made: Path) -> None:
         ("{1,2}", lambda epoch: epoch["accuracy"]),
     ):
         both = [100 * value(run["history"][last]) for run in runs]
-        assert found[label]["mean"][last] == pytest.approx(statistics.mean(both))
-        assert found[label]["std"][last] == pytest.approx(statistics.stdev(both))
+        assert found[label]["mean"][last] == pytest.approx(statistics.mean(both), abs=1e-3)
+        assert found[label]["std"][last] == pytest.approx(statistics.stdev(both), abs=1e-3)
         assert found[label]["mean"][0] is None, "it was not measured then"
 
 
