@@ -60,7 +60,7 @@ def all_cores() -> Iterator[None]:
 def small_method(name: str, network: NetworkSettings = SMALL, seed: int = 0, **options: object) -> Method:
     """A method for digits, with fresh weights."""
     with seeded(seed):
-        return build(name, 64, 10, network, options)
+        return build(name, (1, 8, 8), 10, network, options)
 
 
 def started(name: str, train: ImageSource, network: NetworkSettings = SMALL, **options: object) -> Method:

@@ -38,10 +38,23 @@ def on_gpu(source: ImageSource, augmentation: Augmentation = Augmentation()) -> 
     return replace(source, images=source.images.to(gpu), scaling=source.scaling.to(gpu), augmentation=augmentation)
 
 
-def trainer(name: str, source: ImageSource, held_out: ImageSource, dropout: float = 0.0, **training: object) -> Trainer:
+DENSE = NetworkSettings((64, 64, 48), 32)
+CONVOLUTIONAL = NetworkSettings((16, 16, 24), 32, kind="residual", pools=(1, 3), head=16, length="unit")
+ADAM, MUON = OptimiserSettings(learning_rate=3e-3), OptimiserSettings("muon", learning_rate=3e-3)
+
+
+def trainer(
+    name: str,
+    source: ImageSource,
+    held_out: ImageSource,
+    network: NetworkSettings = DENSE,
+    optimiser: OptimiserSettings = ADAM,
+    options: dict | None = None,
+    **training: object,
+) -> Trainer:
     settings = TrainingSettings(**{"epochs": 6, "batch_size": 64, "precision": "float32", **training})
-    method = small_method(name, NetworkSettings((64, 64, 48), 32, dropout=dropout)).to(source.labels.device)
-    return Trainer(method, source, held_out, settings, OptimiserSettings(learning_rate=3e-3), seed=0)
+    method = small_method(name, network, **(options or {})).to(source.labels.device)
+    return Trainer(method, source, held_out, settings, optimiser, seed=0)
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
@@ -50,7 +63,26 @@ def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
     name: str, schedule: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = on_gpu(source, Augmentation(crop=int(schedule != "greedy")))
-    trained = trainer(name, images, on_gpu(held_out), dropout=0.1, schedule=schedule, epochs=12)
+    trained = trainer(name, images, on_gpu(held_out), replace(DENSE, dropout=0.1), schedule=schedule, epochs=12)
+    learns_without_waiting(trained, monkeypatch)
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_convolutions_and_all_that_a_loss_can_have_are_recorded_too(
+    schedule: str, precision: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = on_gpu(source, Augmentation() if schedule == "greedy" else Augmentation(flip=True, crop=1, cutout=2))
+    options = {"scale": 5.0, "representatives": 2, "contrast": 0.5, "mixup": 0.2, "label_smoothing": 0.1}
+    network = replace(CONVOLUTIONAL, dropout=0.1)
+    how = {"schedule": schedule, "precision": precision, "epochs": 12}
+    trained = trainer("faust-representative", images, on_gpu(held_out), network, MUON, options, **how)
+    learns_without_waiting(trained, monkeypatch)
+    assert trained.history[-1].accuracy > 0.8
+
+
+def learns_without_waiting(trained: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     replay, replays = Recording.__call__, 0
 
     def strict(recording: Recording) -> None:
@@ -65,19 +97,21 @@ def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
     monkeypatch.setattr(Recording, "__call__", strict)
     run_to_end(trained)
     assert replays
+    epochs = trained.settings.epochs
     for number in range(trained.schedule.stages):
-        stage = trained.history[12 * number : 12 * (number + 1)]
+        stage = trained.history[epochs * number : epochs * (number + 1)]
         for before, after in zip(stage[0].losses, stage[-1].losses, strict=True):
             assert before is after is None or after < before
 
 
+@pytest.mark.parametrize("network", [DENSE, CONVOLUTIONAL], ids=["dense", "convolutional"])
 @pytest.mark.parametrize(("name", "schedule"), [pair for pair in PAIRS if pair[0] in ("backprop", "faust-representative")])
 def test_a_recorded_step_learns_what_the_cpu_learns(
-    name: str, schedule: str, source: ImageSource, held_out: ImageSource
+    name: str, schedule: str, network: NetworkSettings, source: ImageSource, held_out: ImageSource
 ) -> None:
     """The other methods draw images for every batch, and draw others on a GPU."""
-    cpu = run_to_end(trainer(name, source, held_out, schedule=schedule))
-    gpu = run_to_end(trainer(name, on_gpu(source), on_gpu(held_out), schedule=schedule))
+    cpu = run_to_end(trainer(name, source, held_out, network, schedule=schedule))
+    gpu = run_to_end(trainer(name, on_gpu(source), on_gpu(held_out), network, schedule=schedule))
     for one, other in zip(cpu.history, gpu.history, strict=True):
         for mine, theirs in zip(one.losses, other.losses, strict=True):
             assert mine is theirs is None or theirs == pytest.approx(mine, rel=0.01)

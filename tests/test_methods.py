@@ -272,7 +272,7 @@ def test_images_too_small_for_the_labels_are_refused() -> None:
     from faustnet.methods import build
 
     with pytest.raises(FaustnetError, match="no room for 10 labels"):
-        build("forward-forward", 9, 10, SMALL, {})
+        build("forward-forward", (1, 3, 3), 10, SMALL, {})
 
 
 @pytest.mark.parametrize("collaborators", ["all", "earlier"])

@@ -2,11 +2,13 @@ import pytest
 import torch
 
 from faustnet.errors import FaustnetError
-from faustnet.network import NetworkSettings, dense_network, rms_network
+from faustnet.network import NetworkSettings, embedding_network, rms_network
+
+NINE, TWELVE = (9, 1, 1), (3, 2, 2)
 
 
 def test_walk_gives_every_layers_embedding_and_lets_no_gradient_back() -> None:
-    network = dense_network(12, NetworkSettings((8, 7, 6), 5))
+    network = embedding_network(TWELVE, NetworkSettings((8, 7, 6), 5))
     rows = torch.randn(4, 3, 2, 2)
     embeddings = list(network.walk(rows))
     assert [e.shape for e in embeddings] == [(4, 5)] * 3
@@ -16,23 +18,29 @@ def test_walk_gives_every_layers_embedding_and_lets_no_gradient_back() -> None:
 
 
 def test_forward_sends_the_gradient_through_every_layer() -> None:
-    network = dense_network(12, NetworkSettings((8, 7, 6), 5), project=False)
+    network = embedding_network(TWELVE, NetworkSettings((8, 7, 6), 5), project=False)
     network(torch.randn(4, 12)).square().sum().backward()
     assert all(p.grad is not None for p in network.parameters())
 
 
 def test_layers_fit_each_other_whatever_is_passed_on() -> None:
-    assert [layer.inputs for layer in dense_network(9, NetworkSettings((8, 7), 5))] == [9, 8]
-    assert [layer.inputs for layer in dense_network(9, NetworkSettings((8, 7), 5, passes_on="embedding"))] == [9, 5]
-    assert [layer.inputs for layer in dense_network(9, NetworkSettings((8, 7), 0, passes_on="embedding"))] == [9, 8]
-    assert [layer.inputs for layer in rms_network(9, NetworkSettings((8, 7), 5))] == [9, 8]
+    assert [layer.inputs for layer in embedding_network(NINE, NetworkSettings((8, 7), 5))] == [9, 8]
+    assert [layer.inputs for layer in embedding_network(NINE, NetworkSettings((8, 7), 5, passes_on="embedding"))] == [
+        9,
+        5,
+    ]
+    assert [layer.inputs for layer in embedding_network(NINE, NetworkSettings((8, 7), 0, passes_on="embedding"))] == [
+        9,
+        8,
+    ]
+    assert [layer.inputs for layer in rms_network(NINE, NetworkSettings((8, 7), 5))] == [9, 8]
 
 
 def test_dropout_spares_the_images_unless_asked_for() -> None:
-    assert [layer.dropout for layer in dense_network(9, NetworkSettings((8, 7), 5, dropout=0.3))] == [0.0, 0.3]
-    assert [layer.dropout for layer in rms_network(9, NetworkSettings((8, 7), 5, dropout=0.3))] == [0.0, 0.3]
+    assert [layer.dropout for layer in embedding_network(NINE, NetworkSettings((8, 7), 5, dropout=0.3))] == [0.0, 0.3]
+    assert [layer.dropout for layer in rms_network(NINE, NetworkSettings((8, 7), 5, dropout=0.3))] == [0.0, 0.3]
     both = NetworkSettings((8, 7), 5, dropout=0.3, input_dropout=0.2)
-    assert [[layer.dropout for layer in make(9, both)] for make in (dense_network, rms_network)] == [[0.2, 0.3]] * 2
+    assert [[layer.dropout for layer in make(NINE, both)] for make in (embedding_network, rms_network)] == [[0.2, 0.3]] * 2
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from faustnet.methods import Faust, Method, Source
 from faustnet.references import margin
 
 CHUNK, CHUNK_ON_GPU = 2000, 10_000  # images scored at once
+MOST_VALUES = 2**28  # that they become at once in a layer
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None
     """Predict every image by every voter alone, by the first ones together, and by those in `layers` (all by default)."""
     alone, first, joined = [], [], []
     with evaluating(method):
-        for chunk in chunks(images):
+        for chunk in chunks(images, method):
             scores = method.scores(images.plain(chunk))
             alone.append(scores.argmax(dim=2))
             first.append(scores.cumsum(dim=0).argmax(dim=2))
@@ -92,18 +93,20 @@ def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None
 def all_scores(method: Method, images: Source) -> Tensor:
     """Of every image, (voters, n, C)."""
     with evaluating(method):
-        return torch.cat([method.scores(images.plain(chunk)) for chunk in chunks(images)], dim=1)
+        return torch.cat([method.scores(images.plain(chunk)) for chunk in chunks(images, method)], dim=1)
 
 
-def chunks(images: Source) -> Sequence[Tensor]:
-    """The positions of all images, as many at a time as the device likes."""
+def chunks(images: Source, method: Method) -> Sequence[Tensor]:
+    """The positions of all images, as many at a time as the device likes and the layers have room for."""
     device = images.labels.device
-    return torch.arange(len(images.labels), device=device).split(CHUNK_ON_GPU if device.type == "cuda" else CHUNK)
+    most = MOST_VALUES // max(layer.most_values for layer in method.network)
+    size = max(1, min(most, CHUNK_ON_GPU if device.type == "cuda" else CHUNK))
+    return torch.arange(len(images.labels), device=device).split(size)
 
 
 def seconds_per_image(method: Method, images: Source) -> float:
     """The time that a prediction takes when many are made at once, after a first time that is not counted."""
-    some = images.plain(chunks(images)[0])
+    some = images.plain(chunks(images, method)[0])
     with evaluating(method):
         method.predict(some).cpu()  # .cpu() waits for the device
         begin = time.perf_counter()

@@ -15,7 +15,7 @@ from torch import Tensor
 from faustnet.data import Images, load_data
 from faustnet.errors import require
 from faustnet.evaluation import all_scores, chunks, evaluating
-from faustnet.layers import DenseLayer
+from faustnet.layers import EmbeddingLayer
 from faustnet.methods.faust import FaustRepresentative
 from faustnet.model import Model
 from faustnet.recipes import Recipe, as_table, differences
@@ -71,7 +71,7 @@ def layer_embeddings(model: Model, images: Images) -> list[np.ndarray]:
     """Each layer's embedding of images without a label, (n, e_i); its activity where its layers have no projection."""
     source, method = model.source(images.to(model.scaling.mean.device)), model.method
     with evaluating(method):
-        seen = (method.unlabelled(source.plain(chunk)) for chunk in chunks(source))
+        seen = (method.unlabelled(source.plain(chunk)) for chunk in chunks(source, method))
         walks = [[layer.float().cpu() for layer in method.network.walk(rows)] for rows in seen]
     return [torch.cat(parts).numpy() for parts in zip(*walks, strict=True)]
 
@@ -171,13 +171,14 @@ def _representatives(model: Model, pictures: Pictures) -> list[list[str]]:
 
 
 def _network(model: Model) -> str:
-    """3 × 500, embedding 256"""
+    """3 × 500, embedding 256; or vgg 64–128, embedding 256"""
     settings = model.recipe.network
     alike = len(set(settings.widths)) == 1
     widths = f"{len(settings.widths)} × {settings.widths[0]}" if alike else "–".join(map(str, settings.widths))
+    kind = "" if settings.kind == "dense" else f"{settings.kind} "
     first = model.method.network[0]
-    projected = isinstance(first, DenseLayer) and first.projection is not None
-    return f"{widths}, embedding {settings.embedding}" if projected else widths
+    projected = isinstance(first, EmbeddingLayer) and first.projection is not None
+    return kind + (f"{widths}, embedding {settings.embedding}" if projected else widths)
 
 
 def _changed(recipe: Recipe) -> dict[str, Any]:

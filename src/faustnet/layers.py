@@ -4,8 +4,8 @@ The activation is what the next layer receives; the embedding is what the layer'
 loss, and a forward pass trains nothing.
 
 Several layers of one kind can be `stacked` into one that does the work of all of them at once: its parameters and its
-rows have one dimension more, in front, for the layers. So a layer looks at the last two dimensions only. The first layer
-of a network, which is like the others but for its inputs, may be one of them: then rows come as two tensors.
+rows have one dimension more, in front, for the layers. So a dense layer looks at the last two dimensions only. The first
+layer of a network, which is like the others but for its inputs, may be one of them: then rows come as two tensors.
 """
 
 import copy
@@ -13,7 +13,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,15 +32,29 @@ class Layer(nn.Module, ABC):
     Dropout is of what the layer receives; a layer embeds what it has made of that, all of it.
     """
 
+    stackable: ClassVar[bool] = True  # whether several layers of its kind can be one
+
     def __init__(self, inputs: int, passed_on: int, embedding_size: int, dropout: float):
         super().__init__()
         self.inputs, self.passed_on, self.embedding_size = inputs, passed_on, embedding_size
         self.dropout = dropout
 
     @property
+    def multiplications(self) -> int:
+        """That one row takes."""
+        return sum(module.weight.numel() for module in self.modules() if isinstance(module, Linear))
+
+    @property
+    def most_values(self) -> int:
+        """That one row becomes, on the way through."""
+        return self.passed_on
+
+    @property
     def kind(self) -> tuple[object, ...]:
         """Layers of one kind can be stacked: they differ in the values of their parameters alone, and perhaps in how many
         inputs they have."""
+        if not self.stackable:
+            return (id(self),)
         settings = sorted((name, value) for name, value in vars(self).items() if isinstance(value, int | float))
         shapes = ((name, p.shape[:1] if name == ENTRY else p.shape) for name, p in self.named_parameters())
         return type(self), *(pair for pair in settings if pair[0] != "inputs"), *shapes
@@ -55,13 +69,22 @@ class Layer(nn.Module, ABC):
     def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """What `forward` does after dropout."""
 
+    @torch.no_grad()
+    def settle(self, rows: Tensor) -> Tensor:
+        """Let batch norms, if there are any, take on the statistics of these rows, for prediction; what becomes of the rows
+        is for the next layer. (R, inputs) → (R, passed_on)"""
+        norms = [module for module in self.modules() if isinstance(module, BatchNorm)]
+        for norm in norms:
+            norm.settling = True
+        try:
+            return self(rows)[0]
+        finally:
+            for norm in norms:
+                norm.settling = False
 
-class DenseLayer(Layer):
-    """The paper's layer: linear, ReLU, layer norm → activation; a linear projection of that → embedding.
 
-    The layer norm has no gain and offset of its own: the projection and the next layer are linear and can do without.
-    The projection has no bias: it would cancel in every distance. With `embedding` 0 there is no projection, and the
-    activation serves as the embedding.
+class EmbeddingLayer(Layer):
+    """A layer with embeddings of its own.
 
     An embedding's `length` is "free", "unit", or "learned": the same for all of them, and a parameter of the layer. Since
     a squared distance grows with the square of the length, that is to learn the scale of the distances.
@@ -70,32 +93,25 @@ class DenseLayer(Layer):
     of what went in, as if they had been embedded with it, so that its loss reaches them.
     """
 
+    projection: "Linear | None"  # what makes embeddings, where they are not simply what the layer made
     prototypes: nn.Parameter | None  # (C · K, embedding_size)
 
-    def __init__(
-        self, inputs: int, width: int, embedding: int, *, dropout: float, passes_embedding: bool, length: str = "free"
-    ):
-        size = embedding or width
-        super().__init__(inputs, size if passes_embedding else width, size, dropout)
-        self.linear: Linear | EntryLinear = Linear(inputs, width)
-        self.projection = Linear(width, embedding, bias=False) if embedding else None
-        self.passes_embedding = passes_embedding
+    def __init__(self, inputs: int, passed_on: int, embedding_size: int, *, dropout: float, length: str):
+        super().__init__(inputs, passed_on, embedding_size, dropout)
         self.unit = length != "free"
         self.gain = nn.Parameter(torch.ones(1)) if length == "learned" else None
         self.register_parameter("prototypes", None)
 
-    def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        activation = relu_norm(self.linear, rows)
-        embedding = self._to_length(activation if self.projection is None else self.projection(activation))
-        passed_on = embedding if self.passes_embedding else activation
-        if self.prototypes is not None and self.training:
-            embedding = torch.cat([embedding, self._to_length(self.prototypes.to(embedding.dtype))], dim=-2)
-        return passed_on, embedding
-
-    def _to_length(self, embedding: Tensor) -> Tensor:
+    def to_length(self, embedding: Tensor) -> Tensor:
         if self.unit:
             embedding = functional.normalize(embedding, dim=-1)
         return embedding if self.gain is None else embedding * self.gain.unsqueeze(-1)
+
+    def with_prototypes(self, embedding: Tensor) -> Tensor:
+        """(…, R, e) → (…, R + C · K, e) in training, if there are any"""
+        if self.prototypes is None or not self.training:
+            return embedding
+        return torch.cat([embedding, self.to_length(self.prototypes.to(embedding.dtype))], dim=-2)
 
     def add_prototypes(self, count: int) -> None:
         """About as long as embeddings are at first, in random directions."""
@@ -105,7 +121,30 @@ class DenseLayer(Layer):
     def references(self) -> Tensor:
         """The prototypes as distances are measured to them."""
         assert self.prototypes is not None
-        return self._to_length(self.prototypes.detach())
+        return self.to_length(self.prototypes.detach())
+
+
+class DenseLayer(EmbeddingLayer):
+    """The paper's layer: linear, ReLU, layer norm → activation; a linear projection of that → embedding.
+
+    The layer norm has no gain and offset of its own: the projection and the next layer are linear and can do without.
+    The projection has no bias: it would cancel in every distance. With `embedding` 0 there is no projection, and the
+    activation serves as the embedding.
+    """
+
+    def __init__(
+        self, inputs: int, width: int, embedding: int, *, dropout: float, passes_embedding: bool, length: str = "free"
+    ):
+        size = embedding or width
+        super().__init__(inputs, size if passes_embedding else width, size, dropout=dropout, length=length)
+        self.linear: Linear | EntryLinear = Linear(inputs, width)
+        self.projection = Linear(width, embedding, bias=False) if embedding else None
+        self.passes_embedding = passes_embedding
+
+    def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        activation = relu_norm(self.linear, rows)
+        embedding = self.to_length(activation if self.projection is None else self.projection(activation))
+        return embedding if self.passes_embedding else activation, self.with_prototypes(embedding)
 
 
 class RmsLayer(Layer):
@@ -124,31 +163,57 @@ class RmsLayer(Layer):
         return activity, activity
 
 
-class Linear(nn.Linear):
-    """A linear map, or a stack of them: weight (…, outputs, inputs), bias (…, outputs).
+class BatchNorm(nn.Module):
+    """Each channel with mean 0 and variance 1, then a gain and an offset: over the batch while training, and by what was
+    `settled` afterwards, so that nothing that happens in between can spoil it. (R, channels, …) → the same"""
 
-    `product_type` is what matrices are multiplied in while training, where it is not the weight's own type. What comes
-    out is of the type that was multiplied in.
-    """
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.gain, self.offset = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("variance", torch.ones(channels))
+        self.settling = False
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.training:
+            return functional.batch_norm(rows, None, None, self.gain, self.offset, training=True)
+        if self.settling:
+            variance, mean = torch.var_mean(rows, dim=[0, *range(2, rows.dim())], correction=0)
+            self.variance.copy_(variance)
+            self.mean.copy_(mean)
+        return functional.batch_norm(rows, self.mean, self.variance, self.gain, self.offset)
+
+
+class Product:
+    """A module that multiplies by its weight. `product_type` is what is multiplied in while training, where that is not the
+    weight's own type. What comes out is of the type that was multiplied in."""
 
     product_type: torch.dtype | None = None
+    training: bool
+
+    def cast(self, tensor: Tensor) -> Tensor:
+        return tensor if self.product_type is None or not self.training else tensor.to(self.product_type)
+
+
+class Linear(Product, nn.Linear):
+    """A linear map, or a stack of them: weight (…, outputs, inputs), bias (…, outputs)."""
 
     def forward(self, rows: Tensor) -> Tensor:
         """(…, R, inputs) → (…, R, outputs)"""
         if self.bias is None or self.weight.dim() == 3:
             result = self.product(rows)
             return result if self.bias is None else result + self.bias.unsqueeze(-2).to(result.dtype)
-        weight = self._cast(self.weight)
-        return functional.linear(rows.to(weight.dtype), weight, self._cast(self.bias))
+        weight = self.cast(self.weight)
+        return functional.linear(rows.to(weight.dtype), weight, self.cast(self.bias))
 
     def product(self, rows: Tensor) -> Tensor:
         """The same without the bias."""
-        weight = self._cast(self.weight)
+        weight = self.cast(self.weight)
         together = functional.linear if weight.dim() == 2 else _StackedProduct.apply
         return together(rows.to(weight.dtype), weight)
-
-    def _cast(self, tensor: Tensor) -> Tensor:
-        return tensor if self.product_type is None or not self.training else tensor.to(self.product_type)
 
 
 class _StackedProduct(torch.autograd.Function):
@@ -206,8 +271,8 @@ class _EntryProduct(torch.autograd.Function):
 @dataclass(frozen=True)
 class Stack:
     """Layers as one. `layer` does the work of all of them; its rows are (n, R, inputs), or where the first has other
-    inputs a tuple of its own, (1, R, inputs₀), and the others'. `parts` says of each parameter of `layer`, in order, which
-    layers' it holds and under which name."""
+    inputs a tuple of its own, (1, R, inputs₀), and the others'. `parts` are the parameters, (n, …), in the order of those of
+    `layer`, and say which layers' they hold and under which name."""
 
     layer: Layer
     parts: list[tuple[nn.Parameter, slice, str]]
@@ -216,6 +281,8 @@ class Stack:
 
 def stacked(layers: Sequence[Layer]) -> Stack:
     """Layers of one kind as one. From now on they share their parameters' memory with it."""
+    if not layers[0].stackable:
+        return _alone(*layers)
     has_entry = len(layers) > 1 and layers[0].inputs != layers[1].inputs
     together, found = copy.deepcopy(layers[-1]), {}
     for name, _ in layers[-1].named_parameters():
@@ -228,6 +295,27 @@ def stacked(layers: Sequence[Layer]) -> Stack:
         together.linear = EntryLinear(entry, weight, found["linear.bias"][0][0])
     where = {part[0]: part for parts in found.values() for part in parts}
     return Stack(together, [where[parameter] for parameter in together.parameters()], has_entry)
+
+
+def _alone(layer: Layer) -> Stack:
+    together = Alone(copy.deepcopy(layer))
+    parts = []
+    for (name, parameter), own in zip(layer.named_parameters(), together.parameters(), strict=True):
+        own.data = parameter.data
+        parts.append((nn.Parameter(parameter.detach().unsqueeze(0)), slice(0, 1), name))
+    return Stack(together, parts, has_entry=False)
+
+
+class Alone(Layer):
+    """A stack of one layer, of those that cannot work several at a time: rows (1, R, inputs)."""
+
+    def __init__(self, layer: Layer):
+        super().__init__(layer.inputs, layer.passed_on, layer.embedding_size, dropout=0.0)
+        self.layer = layer
+
+    def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        activation, embedding = self.layer(rows[0])
+        return activation.unsqueeze(0), embedding.unsqueeze(0)
 
 
 def _shared(parts: list[nn.Parameter]) -> nn.Parameter:

@@ -91,7 +91,7 @@ class Model:
         require(threshold >= 0, f"A margin is 0 or more, not {threshold}.")
         found: list[EarlyPrediction] = []
         with evaluating(self.method):
-            for chunk in chunks(source):
+            for chunk in chunks(source, self.method):
                 classes, used = self._faust.predict_early(source.plain(chunk), threshold)
                 pairs = zip(classes.tolist(), used.tolist(), strict=True)
                 found += [EarlyPrediction(self.class_names[number], layers) for number, layers in pairs]
@@ -187,9 +187,8 @@ def load_weights(method: Method, tensors: dict[str, Tensor], path: Path) -> None
     method.load_state_dict(tensors)
 
 
-def _build(recipe: Recipe, shape: Sequence[int], classes: int) -> Method:
-    channels, height, width = shape
-    return build(recipe.method, channels * height * width, classes, recipe.network, recipe.options)
+def _build(recipe: Recipe, shape: tuple[int, int, int], classes: int) -> Method:
+    return build(recipe.method, shape, classes, recipe.network, recipe.options)
 
 
 def _dimensions(shape: Sequence[int]) -> str:

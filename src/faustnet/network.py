@@ -7,16 +7,24 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from faustnet.errors import FaustnetError
-from faustnet.layers import DenseLayer, Layer, RmsLayer
+from faustnet.blocks import ConvLayer, Shape
+from faustnet.errors import FaustnetError, require, unknown
+from faustnet.layers import BatchNorm, DenseLayer, Layer, RmsLayer
 
+KINDS = ("dense", "vgg", "residual")
 PASSES_ON = ("activation", "embedding")
 LENGTHS = ("free", "unit", "learned")
+TOGETHER = 4  # dense layers that are waited for before their losses are computed at once
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """The shape of a network of dense layers.
+    """The shape of a network.
+
+    Its layers are `kind` "dense", or convolutional: "vgg" has one convolution in each, "residual" three, two of which are
+    added to what the first has made. `widths` are their units or channels. `pools` names the convolutional layers,
+    numbered from 1, that halve their pictures, and `head` is how many channels their heads' convolutions have, 0 for
+    heads without any.
 
     The paper contradicts itself on what a layer passes on: its text says the normalised activation, line 10 of its
     Algorithm 1 says the embedding. `passes_on` offers both.
@@ -31,8 +39,13 @@ class NetworkSettings:
     input_dropout: float = 0.0
     passes_on: str = "activation"
     length: str = "free"
+    kind: str = "dense"
+    pools: tuple[int, ...] = ()
+    head: int = 256
 
     def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown("kind of network", self.kind, KINDS)
         if not self.widths or min(self.widths) < 1:
             raise FaustnetError(
                 f"Every layer needs at least one unit, but the widths are {list(self.widths)}: give e.g. 500,500,500."
@@ -46,6 +59,27 @@ class NetworkSettings:
             raise FaustnetError(f"The length of embeddings is {' or '.join(LENGTHS)}, not {self.length!r}.")
         if self.passes_on not in PASSES_ON:
             raise FaustnetError(f"A layer passes on its {' or its '.join(PASSES_ON)}, not {self.passes_on!r}.")
+        require(self.head >= 0, f"A head has a number of channels, or 0 for no convolution, not {self.head}.")
+        if self.kind == "dense":
+            require(not self.pools, "Dense layers have no pictures to halve: leave out network.pools, or use vgg.")
+            return
+        require(self.passes_on == "activation", "Convolutional layers pass on their activation: leave out passes_on.")
+        numbers = range(1, len(self.widths) + 1)
+        if len(set(self.pools)) < len(self.pools) or not set(self.pools) <= set(numbers):
+            raise FaustnetError(f"network.pools names layers from 1 to {len(numbers)}, each once, not {list(self.pools)}.")
+
+    def weights(self, shape: Shape) -> int:
+        """About how many there will be, for images of this shape."""
+        before = shape[0] * shape[1] * shape[2] if self.kind == "dense" else shape[0]
+        total = 0
+        for width in self.widths:
+            if self.kind == "dense":
+                total += width * (before + self.embedding)
+            else:
+                inside = 2 * width if self.kind == "residual" else 0
+                total += 9 * (width * (before + inside + self.head) + self.head**2) + (self.head or width) * self.embedding
+            before = width
+        return total
 
 
 class Network(nn.Module):
@@ -73,6 +107,23 @@ class Network(nn.Module):
     def embedding_sizes(self) -> list[int]:
         return [layer.embedding_size for layer in self]
 
+    @property
+    def together(self) -> int:
+        """How many layers' losses to compute at once. A loss is made of small operations, which take as long for one layer
+        as for four; but a layer that is waited for costs the memory of its activations, and convolutions have many."""
+        return TOGETHER if all(layer.stackable for layer in self) else 1
+
+    @property
+    def settles(self) -> bool:
+        """Whether there is anything to `settle` before a prediction."""
+        return any(isinstance(module, BatchNorm) for module in self.modules())
+
+    def settle(self, rows: Tensor) -> None:
+        """Let all batch norms take on the statistics of these rows. (R, …)"""
+        rows = rows.flatten(1)
+        for layer in self:
+            rows = layer.settle(rows)
+
     def walk(self, rows: Tensor) -> Iterator[Tensor]:
         """Each layer's embedding in turn, (R, e_i). What goes on to the next layer is detached, so the graph behind an
         embedding spans one layer; and it was computed before the caller did anything with that embedding (Algorithm 1)."""
@@ -85,14 +136,29 @@ class Network(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """The last layer's activation, differentiable through every layer. (R, …) → (R, passed_on)"""
-        rows = rows.flatten(1)
+        return self._through(rows)[0]
+
+    def embed(self, rows: Tensor) -> Tensor:
+        """The last layer's embedding, differentiable through every layer. (R, …) → (R, e)"""
+        return self._through(rows)[1]
+
+    def _through(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        rows = embedding = rows.flatten(1)
         for layer in self:
-            rows, _ = layer(rows)
-        return rows
+            rows, embedding = layer(rows)
+        return rows, embedding
 
 
-def dense_network(inputs: int, settings: NetworkSettings, *, project: bool = True) -> Network:
-    """The paper's layers; without `project`, plain ones that have no embedding of their own."""
+def embedding_network(shape: Shape, settings: NetworkSettings, *, project: bool = True) -> Network:
+    """Layers with embeddings, for images of this shape; without `project`, plain ones that have none of their own, but for
+    the head of the last one, if they are convolutional."""
+    if settings.kind == "dense":
+        return _dense_network(shape[0] * shape[1] * shape[2], settings, project)
+    return _conv_network(shape, settings, project)
+
+
+def _dense_network(inputs: int, settings: NetworkSettings, project: bool) -> Network:
+    """The paper's layers."""
     embedding = settings.embedding if project else 0
     passes_embedding = project and settings.passes_on == "embedding"
     layers: list[DenseLayer] = []
@@ -103,8 +169,34 @@ def dense_network(inputs: int, settings: NetworkSettings, *, project: bool = Tru
     return Network(layers, settings.dropout)
 
 
-def rms_network(inputs: int, settings: NetworkSettings) -> Network:
+def _conv_network(shape: Shape, settings: NetworkSettings, project: bool) -> Network:
+    layers: list[ConvLayer] = []
+    for number, channels in enumerate(settings.widths, start=1):
+        before = layers[-1].passed_shape if layers else shape
+        if number in settings.pools:
+            size = f"{shape[1]}×{shape[2]}"
+            require(min(before[1:]) > 1, f"Images of {size} cannot be halved so often: name fewer layers in network.pools.")
+        with_head = project or number == len(settings.widths)
+        layers.append(
+            ConvLayer(
+                before,
+                channels,
+                settings.embedding if project else 0,
+                pool=number in settings.pools,
+                residual=settings.kind == "residual",
+                head=settings.head if with_head else None,
+                first=not layers,
+                dropout=settings.dropout if layers else settings.input_dropout,
+                length=settings.length if project else "free",
+            )
+        )
+    return Network(layers, settings.dropout)
+
+
+def rms_network(shape: Shape, settings: NetworkSettings) -> Network:
     """Forward-Forward's layers."""
+    require(settings.kind == "dense", f"This method's layers are dense, not {settings.kind}: leave out network.kind.")
+    inputs = shape[0] * shape[1] * shape[2]
     layers = [
         RmsLayer(before, width, dropout=settings.dropout if i else settings.input_dropout)
         for i, (before, width) in enumerate(pairwise([inputs, *settings.widths]))

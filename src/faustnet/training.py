@@ -197,7 +197,7 @@ class Trainer:
     def _measured(self) -> tuple[list[float | None], list[float | None], float | None]:
         """Each voter's accuracy, that of the first ones together, and of all whose layers have begun to train."""
         with evaluating(self.method):
-            self.method.finish(self.train)
+            self.method.make_ready(self.train)
         layers, begun = len(self.method.network), self.schedule.layers.stop
         by_layer = len(self.method.voters) == layers
         result = evaluate(self.method, self.held_out, range(1, begun + 1) if by_layer else None)

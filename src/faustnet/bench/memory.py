@@ -26,8 +26,8 @@ from faustnet.bench.steps import Case, plain_network
 from faustnet.data import ImageSource
 from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError
-from faustnet.methods import TOGETHER, build
-from faustnet.network import NetworkSettings
+from faustnet.methods import build
+from faustnet.network import TOGETHER, NetworkSettings
 from faustnet.optimisers import OptimiserSettings, remembered
 from faustnet.schedules import SCHEDULES, Greedy, Wavefront
 
@@ -99,7 +99,7 @@ def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
     """FAUST-representative by one of its schedules; the greedy one in its last stage."""
     device = source.labels.device
     settings = NetworkSettings(case.widths, case.embedding)
-    method = build("faust-representative", case.inputs, case.classes, settings, {}).to(device)
+    method = build("faust-representative", (case.inputs, 1, 1), case.classes, settings, {}).to(device)
     method.start(source)
     schedule = SCHEDULES[system](method, source, OptimiserSettings())
     schedule.enter(schedule.stages - 1)

@@ -45,7 +45,8 @@ def measure(widths: tuple[int, ...], embedding: int, device: torch.device, secon
     case = Case()
     rows = torch.randn(PREDICTED, case.inputs, device=device)
     chunks = rows.split(CHUNK_ON_GPU if device.type == "cuda" else CHUNK)
-    methods = {n: build(n, case.inputs, case.classes, NetworkSettings(widths, embedding), {}).to(device) for n in NAMES}
+    shape, settings = (case.inputs, 1, 1), NetworkSettings(widths, embedding)
+    methods = {name: build(name, shape, case.classes, settings, {}).to(device) for name in NAMES}
 
     def predict(name: str) -> None:
         with evaluating(methods[name]):

@@ -104,7 +104,7 @@ def faust_step(case: Case, device: torch.device, schedule: str) -> Step:
     """A step in the middle of an epoch. (At its end the wavefront takes as many more as there are layers, less one.)"""
     source = case.source(device)
     settings, options = NetworkSettings(case.widths, case.embedding), {"representatives": case.representatives}
-    model = build("faust-representative", case.inputs, case.classes, settings, options).to(device)
+    model = build("faust-representative", (case.inputs, 1, 1), case.classes, settings, options).to(device)
     set_product_type(model, case.precision)
     model.start(source)
     order = SCHEDULES[schedule](model, source, OptimiserSettings())

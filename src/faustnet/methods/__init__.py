@@ -1,21 +1,20 @@
 """The methods, by name. A new one is a file in this folder and a line in METHODS."""
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 from faustnet.devices import check_memory
 from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
-from faustnet.methods.base import TOGETHER, LocalMethod, Method, Source
+from faustnet.methods.base import SETTLED, LocalMethod, Method, Source, some_positions
 from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.faust import Faust, FaustPrototype, FaustRepresentative, FaustTriplet, FaustTuplet
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
 from faustnet.methods.symba import SymBa
-from faustnet.network import NetworkSettings
+from faustnet.network import NetworkSettings, Shape
 
-__all__ = ["METHODS", "TOGETHER", "Faust", "LocalMethod", "Method", "Source", "build", "method_named"]
+__all__ = ["METHODS", "SETTLED", "Faust", "LocalMethod", "Method", "Source", "build", "method_named", "some_positions"]
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -39,8 +38,8 @@ def method_named(name: str) -> type[Method]:
     return METHODS[name]
 
 
-def build(name: str, inputs: int, classes: int, network: NetworkSettings, options: Mapping[str, Any]) -> Method:
-    """A fresh method for images of `inputs` values. Draws its weights from torch's global generator."""
+def build(name: str, shape: Shape, classes: int, network: NetworkSettings, options: Mapping[str, Any]) -> Method:
+    """A fresh method for images of this shape. Draws its weights from torch's global generator."""
     method = method_named(name)
-    check_memory(sum(width * (before + network.embedding) for before, width in pairwise([inputs, *network.widths])))
-    return method(method.make_network(inputs, network), classes, **options)
+    check_memory(network.weights(shape))
+    return method(method.make_network(shape, network), classes, **options)

@@ -10,11 +10,12 @@ from torch.nn import functional
 from faustnet.layers import Linear
 from faustnet.losses import mixed
 from faustnet.methods.base import Method, MixUp, check_label_smoothing
-from faustnet.network import Network, NetworkSettings, dense_network
+from faustnet.network import Network, NetworkSettings, Shape, embedding_network
 
 
 class Backprop(Method):
-    """The same layers without projections, a linear read-out, cross entropy, and one gradient through it all.
+    """The same layers without projections, and of convolutional layers' heads only the last one's; a linear read-out, cross
+    entropy, and one gradient through it all.
 
     `mixup` is the α of MixUp: images of a batch are blended in pairs, and so are their labels.
     """
@@ -26,12 +27,12 @@ class Backprop(Method):
         super().__init__(network, classes)
         check_label_smoothing(label_smoothing)
         self.label_smoothing = label_smoothing
-        self.read_out = Linear(network[-1].passed_on, classes)
+        self.read_out = Linear(network[-1].embedding_size, classes)
         self.mixing = MixUp(mixup)  # last, so that the weights are the same with and without
 
     @classmethod
-    def make_network(cls, inputs: int, settings: NetworkSettings) -> Network:
-        return dense_network(inputs, settings, project=False)
+    def make_network(cls, shape: Shape, settings: NetworkSettings) -> Network:
+        return embedding_network(shape, settings, project=False)
 
     @property
     def learners(self) -> list[str]:
@@ -43,10 +44,10 @@ class Backprop(Method):
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         own = self.mixing.own(len(x))
-        last = functional.dropout(self.network(mixed(x.flatten(1), own)), self.network.dropout, self.training)
+        last = functional.dropout(self.network.embed(mixed(x.flatten(1), own)), self.network.dropout, self.training)
         output = self.read_out(last)
         target = y if own is None else mixed((y.unsqueeze(1) == torch.arange(self.classes, device=y.device)).to(output), own)
         yield functional.cross_entropy(output, target, label_smoothing=self.label_smoothing).unsqueeze(0)
 
     def scores(self, x: Tensor) -> Tensor:
-        return self.read_out(self.network(x)).unsqueeze(0)
+        return self.read_out(self.network.embed(x)).unsqueeze(0)

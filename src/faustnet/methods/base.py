@@ -9,12 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError, require
-from faustnet.network import Network, NetworkSettings
+from faustnet.network import Network, NetworkSettings, Shape
 
-# A loss is made of small operations, which take as long for one layer as for four. Each layer more that is waited for
-# costs the memory of one layer's activations.
-TOGETHER = 4
 CHUNK = 1024  # images that are walked at once when all of them are
+SETTLED = 1024  # training images whose statistics batch norms take on
 PLACES = 1024  # in a batch, before shares of MixUp repeat
 
 
@@ -55,8 +53,8 @@ class Method(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def make_network(cls, inputs: int, settings: NetworkSettings) -> Network:
-        """The layers that this method trains."""
+    def make_network(cls, shape: Shape, settings: NetworkSettings) -> Network:
+        """The layers that this method trains, for images of this shape."""
 
     @classmethod
     def options(cls) -> dict[str, Any]:
@@ -86,9 +84,16 @@ class Method(nn.Module, ABC):
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """One loss for each layer in order, from a batch of images (B, …) and labels (B,); a few at a time, (n,)."""
 
+    def make_ready(self, train: Source) -> None:
+        """All that prediction needs of the training images. Called before every evaluation, in evaluation mode and without
+        gradients."""
+        if self.network.settles:
+            self.network.settle(self.unlabelled(train.plain(some_positions(train, SETTLED))))
+        self.finish(train)
+
     def finish(self, train: Source) -> None:
-        """Make ready to predict: cache references, fit a read-out. Called before every evaluation, in evaluation mode
-        and without gradients. It draws no random numbers and builds on nothing that an earlier call left."""
+        """Make ready to predict, with a network that is: cache references, fit a read-out. It draws no random numbers and
+        builds on nothing that an earlier call left."""
 
     def unlabelled(self, x: Tensor) -> Tensor:
         """Images as the layers see them where no label is known. (B, …) → (B, d)"""
@@ -136,7 +141,7 @@ class LocalMethod(Method):
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """One loss for each layer; the graph behind it spans that layer alone."""
         first = 0
-        for embeddings in alike(self.network.walk(self.rows(x, y)), TOGETHER):
+        for embeddings in alike(self.network.walk(self.rows(x, y)), self.network.together):
             layers = slice(first, first + len(embeddings))
             yield self.local_loss(torch.stack(embeddings), y.expand(len(embeddings), -1), layers)
             first = layers.stop
@@ -183,6 +188,12 @@ def over_all(train: Source, function: Callable[[Tensor], Tensor]) -> Tensor:
     """What becomes of every training image, a few at a time. (b, …) → (b, d) gives (n, d)"""
     everything = torch.arange(len(train.labels), device=train.labels.device)
     return torch.cat([function(train.plain(chunk)) for chunk in everything.split(CHUNK)])
+
+
+def some_positions(train: Source, most: int) -> Tensor:
+    """Of training images, at equal distances. → (≤ most,)"""
+    count = len(train.labels)
+    return torch.arange(0, count, -(-count // most), device=train.labels.device)
 
 
 def join_rows(parts: Iterable[Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from faustnet.devices import check_memory
 from faustnet.errors import require
-from faustnet.layers import DenseLayer, Linear
+from faustnet.layers import EmbeddingLayer
 from faustnet.losses import (
     marginal_contrastive_loss,
     mixed,
@@ -19,7 +19,7 @@ from faustnet.losses import (
     tuplet_loss,
 )
 from faustnet.methods.base import CHUNK, LocalMethod, MixUp, Source, check_label_smoothing, join_rows
-from faustnet.network import Network, NetworkSettings, dense_network
+from faustnet.network import Network, NetworkSettings, Shape, embedding_network
 from faustnet.references import (
     ClassIndex,
     References,
@@ -42,8 +42,8 @@ class Faust(LocalMethod):
         self.references = References(classes, count, network.embedding_sizes)
 
     @classmethod
-    def make_network(cls, inputs: int, settings: NetworkSettings) -> Network:
-        return dense_network(inputs, settings)
+    def make_network(cls, shape: Shape, settings: NetworkSettings) -> Network:
+        return embedding_network(shape, settings)
 
     def scores(self, x: Tensor) -> Tensor:
         layers = zip(self.network.walk(x), self.references, strict=True)
@@ -51,12 +51,9 @@ class Faust(LocalMethod):
 
     @property
     def multiplications(self) -> list[int]:
-        """That each layer takes for one image: those of its matrices and of its references."""
+        """That each layer takes for one image: its own and those of its references."""
         layers = zip(self.network, self.references, strict=True)
-        return [
-            sum(module.weight.numel() for module in layer.modules() if isinstance(module, Linear)) + references.numel()
-            for layer, references in layers
-        ]
+        return [layer.multiplications + references.numel() for layer, references in layers]
 
     @torch.no_grad()
     def predict_early(self, x: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
@@ -170,8 +167,8 @@ class FaustPrototype(Faust):
             layer.add_prototypes(classes * prototypes)
 
     @property
-    def _layers(self) -> list[DenseLayer]:
-        return [layer for layer in self.network if isinstance(layer, DenseLayer)]
+    def _layers(self) -> list[EmbeddingLayer]:
+        return [layer for layer in self.network if isinstance(layer, EmbeddingLayer)]
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         return x.flatten(1)

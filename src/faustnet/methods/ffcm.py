@@ -8,7 +8,7 @@ from torch import Tensor
 from faustnet.errors import require
 from faustnet.losses import marginal_contrastive_loss
 from faustnet.methods.base import LocalMethod, Source, over_all
-from faustnet.network import Network, NetworkSettings, dense_network
+from faustnet.network import Network, NetworkSettings, Shape, embedding_network
 from faustnet.read_outs import ReadOut
 
 WEIGHT_DECAY = 1e-3  # of the read-out
@@ -47,8 +47,8 @@ class FFCM(LocalMethod):
     margins: Tensor  # (layers,)
 
     @classmethod
-    def make_network(cls, inputs: int, settings: NetworkSettings) -> Network:
-        return dense_network(inputs, settings)
+    def make_network(cls, shape: Shape, settings: NetworkSettings) -> Network:
+        return embedding_network(shape, settings)
 
     @property
     def voters(self) -> list[str]:

@@ -6,7 +6,7 @@ from torch import Tensor
 from faustnet.errors import require
 from faustnet.losses import goodness
 from faustnet.methods.base import Method, Source, join_rows
-from faustnet.network import Network, NetworkSettings, rms_network
+from faustnet.network import Network, NetworkSettings, Shape, rms_network
 
 
 class GoodnessMethod(Method):
@@ -24,8 +24,8 @@ class GoodnessMethod(Method):
         self.label_value = label_length * inputs**0.5
 
     @classmethod
-    def make_network(cls, inputs: int, settings: NetworkSettings) -> Network:
-        return rms_network(inputs, settings)
+    def make_network(cls, shape: Shape, settings: NetworkSettings) -> Network:
+        return rms_network(shape, settings)
 
     @property
     def forward_passes(self) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from faustnet.devices import free_memory
 from faustnet.errors import FaustnetError
-from faustnet.methods import Method, Source
+from faustnet.methods import SETTLED, Method, Source, some_positions
 from faustnet.optimisers import OptimiserSettings
 from faustnet.schedules.base import OneOptimiser, local
 
@@ -35,7 +35,9 @@ class Greedy(OneOptimiser):
         training = self.method.training
         self.method.eval()
         while self.finished < self.stage:
-            self.received = self._after(self.method.network[self.finished])
+            layer = self.method.network[self.finished]
+            layer.settle(self._rows(some_positions(self.train, SETTLED)))
+            self.received = self._after(layer)
             self.finished += 1
         self.method.train(training)
         self.local.feed_from(self.received)
@@ -60,15 +62,18 @@ class Greedy(OneOptimiser):
         self._take_step(rate)
         self.totals += losses.detach()
 
+    def _rows(self, positions: Tensor) -> Tensor:
+        """All that the images there can become, as they were received. (b,) → (b · V, d)"""
+        x = self.received.plain(positions)
+        return self.local.variants(x) if self.received is self.train else x.flatten(0, -2)
+
     @torch.no_grad()
     def _after(self, layer: nn.Module) -> "CachedActivations":
         """What this layer makes of all that it was fed from: (n, w), or (n, V, w) where an image has V variants."""
-        first = self.received is self.train
         everything = torch.arange(len(self.train.labels), device=self.device)
         passed: Tensor | None = None
         for chunk in everything.split(CHUNK):
-            x = self.received.plain(chunk)
-            activation, _ = layer(self.local.variants(x) if first else x.flatten(0, -2))
+            activation, _ = layer(self._rows(chunk))
             variants = len(activation) // len(chunk)
             activation = activation.view(len(chunk), *([variants] if variants > 1 else []), -1)
             if passed is None:

@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 import torch
 from torch import Tensor, nn
 
-from faustnet.layers import Layer, Linear, stacked
+from faustnet.layers import Layer, Product, stacked
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings, StackedOptimiser
 from faustnet.randomness import unchanged_generators
@@ -176,14 +176,18 @@ class _Group:
     def __init__(self, numbered: list[tuple[int, Layer]], settings: OptimiserSettings):
         self.first = numbered[0][0]
         self.layers = [layer for _, layer in numbered]
-        product_type = next(module.product_type for module in self.layers[0].modules() if isinstance(module, Linear))
+        product_type = next(module.product_type for module in self.layers[0].modules() if isinstance(module, Product))
         self.stack = stacked(self.layers)
         self.working = self.stack.layer.train()
         if product_type is not None:
             self.working = copy.deepcopy(self.working).to(product_type)
         self.optimiser = StackedOptimiser(settings, [parameter for parameter, _, _ in self.stack.parts])
-        for part, at_work in zip(self.stack.parts, self.working.parameters(), strict=True):
-            at_work.register_post_accumulate_grad_hook(functools.partial(self._update, *part[:2]))
+        self.copies: list[Tensor] = []  # of the parameters, where others than they are at work
+        for (parameter, span, _), at_work in zip(self.stack.parts, self.working.parameters(), strict=True):
+            same = at_work.data_ptr() == parameter.data_ptr()
+            self.copies.append(parameter if same else at_work.detach().view(parameter.shape))
+            update = functools.partial(self._update, parameter, span, self.copies[-1])
+            at_work.register_post_accumulate_grad_hook(update)
         parameter = self.stack.parts[0][0]
         self.ones = torch.ones(len(self.layers), dtype=parameter.dtype, device=parameter.device)
 
@@ -209,8 +213,8 @@ class _Group:
     @torch.no_grad()
     def refresh(self) -> None:
         """After the parameters may have been changed by others."""
-        for (parameter, _, _), at_work in zip(self.stack.parts, self.working.parameters(), strict=True):
-            at_work.copy_(parameter)
+        for (parameter, _, _), copied in zip(self.stack.parts, self.copies, strict=True):
+            copied.copy_(parameter)
 
     def at_work(self) -> AbstractContextManager[object]:
         """On the group's own stream, if it has one."""
@@ -231,12 +235,12 @@ class _Group:
         self.passed_on = activation[-1]
         return torch.where(factors[:, 3] > 0, losses.detach(), 0)
 
-    def _update(self, parameter: nn.Parameter, span: slice, at_work: Tensor) -> None:
+    def _update(self, parameter: nn.Parameter, span: slice, copied: Tensor, at_work: Tensor) -> None:
         assert at_work.grad is not None
         if self.aside:
             self.aside.wait_stream(torch.cuda.current_stream(at_work.device))
         with torch.cuda.stream(self.aside):
-            self.optimiser.update(parameter, at_work.grad, self.factors[span], at_work)
+            self.optimiser.update(parameter, at_work.grad.view(parameter.shape), self.factors[span], copied)
 
     def forget(self) -> None:
         """The gradients, once all work is done: what is done aside may still need them until then."""

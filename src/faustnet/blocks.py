@@ -1,0 +1,147 @@
+"""Convolutional layers: a block of convolutions, and a head of its own that makes an embedding of what comes out.
+
+Rows are flat here as everywhere. Between blocks all channels of a pixel lie together, pixel after pixel, as convolutions
+on a GPU like them, so that nothing is moved on the way; the first block takes images as they come, channel after channel.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from faustnet.layers import BatchNorm, EmbeddingLayer, Linear, Product, Rows
+
+Shape = tuple[int, int, int]  # (channels, height, width)
+HEAD_SIDE = 8  # pixels at most along a side of what a head works on
+
+
+class Convolution(Product, nn.Conv2d):
+    """3×3, from and to pictures of the same size, without a bias."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs, kernel_size=3, padding=1, bias=False)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """(R, inputs, h, w) → (R, outputs, h, w)"""
+        weight = self.cast(self.weight)
+        return functional.conv2d(pictures.to(weight.dtype), weight, padding=1)
+
+
+class Normalised(nn.Module):
+    """A convolution, its pictures halved by max-pooling if `pool`, and batch norm."""
+
+    def __init__(self, inputs: int, outputs: int, *, pool: bool = False):
+        super().__init__()
+        self.convolution, self.norm, self.pool = Convolution(inputs, outputs), BatchNorm(outputs), pool
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """(R, inputs, h, w) → (R, outputs, h, w), or half of h and w"""
+        pictures = self.convolution(pictures)
+        return self.norm(functional.max_pool2d(pictures, 2) if self.pool else pictures)
+
+
+class Head(nn.Module):
+    """From a block's pictures to a row: shrunk to a few pixels, two convolutions, and the mean over what is left. Without
+    `width` the mean alone."""
+
+    def __init__(self, channels: int, side: tuple[int, int], width: int):
+        super().__init__()
+        self.side = (min(side[0], HEAD_SIDE), min(side[1], HEAD_SIDE))
+        self.first = Normalised(channels, width) if width else None
+        self.second = Normalised(width, width) if width else None
+        self.values = width or channels
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """(R, channels, h, w) → (R, values)"""
+        if self.first is not None and self.second is not None:
+            pictures = functional.relu(self.first(shrunk(pictures, self.side)), inplace=True)
+            pictures = functional.relu(self.second(pictures), inplace=True)
+        return pictures.mean(dim=(2, 3))
+
+    @property
+    def multiplications(self) -> int:
+        return self.side[0] * self.side[1] * _weights(self)
+
+
+class ConvLayer(EmbeddingLayer):
+    """Convolution, max-pooling if `pool`, batch norm, ReLU → activation. If `residual`, two more convolutions with batch
+    norm are added to that before a second ReLU. A `head` and a linear projection make the embedding.
+
+    Without a projection (`embedding` 0) what the head makes serves as the embedding, and without a head the activation.
+    """
+
+    stackable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        shape: Shape,
+        channels: int,
+        embedding: int,
+        *,
+        pool: bool,
+        residual: bool,
+        head: int | None,
+        first: bool,
+        dropout: float,
+        length: str,
+    ):
+        before, height, width = shape
+        after = (channels, *((height // 2, width // 2) if pool else (height, width)))
+        passed_on = after[0] * after[1] * after[2]
+        made = None if head is None else Head(channels, after[1:], head)
+        size = embedding or (passed_on if made is None else made.values)
+        super().__init__(before * height * width, passed_on, size, dropout=dropout, length=length)
+        self.shape, self.first, self.residual = shape, first, residual
+        self.passed_shape: Shape = after
+        self.entrance = Normalised(before, channels, pool=pool)
+        self.inner = Normalised(channels, channels) if residual else None
+        self.outer = Normalised(channels, channels) if residual else None
+        self.head = made
+        self.projection = Linear(made.values if made else passed_on, embedding, bias=False) if embedding else None
+
+    @property
+    def multiplications(self) -> int:
+        whole, passed = self.shape[1] * self.shape[2], self.passed_shape[1] * self.passed_shape[2]
+        inside = sum(_weights(part) for part in (self.inner, self.outer) if part is not None)
+        head = 0 if self.head is None else self.head.multiplications
+        return whole * _weights(self.entrance) + passed * inside + head + super().multiplications
+
+    @property
+    def most_values(self) -> int:
+        return self.passed_shape[0] * self.shape[1] * self.shape[2]
+
+    def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        assert isinstance(rows, Tensor)
+        pictures = functional.relu(self.entrance(self._pictures(rows)), inplace=True)
+        if self.inner is not None and self.outer is not None:
+            change = self.outer(functional.relu(self.inner(pictures), inplace=True))
+            pictures = functional.relu(change + pictures, inplace=True)
+        activation = pictures.permute(0, 2, 3, 1).flatten(1)
+        embedding = activation if self.head is None else self.head(pictures)
+        if self.projection is not None:
+            embedding = self.projection(embedding)
+        return activation, self.with_prototypes(self.to_length(embedding))
+
+    def _pictures(self, rows: Tensor) -> Tensor:
+        """(R, inputs) → (R, channels, h, w), the channels of a pixel side by side in memory"""
+        channels, height, width = self.shape
+        if self.first:
+            return rows.view(-1, channels, height, width).contiguous(memory_format=torch.channels_last)
+        return rows.view(-1, height, width, channels).permute(0, 3, 1, 2)
+
+
+def shrunk(pictures: Tensor, side: tuple[int, int]) -> Tensor:
+    """Means over equal squares. (R, channels, h, w) → (R, channels, *side)"""
+    (height, width), (high, wide) = pictures.shape[2:], side
+    if height % high or width % wide:
+        return functional.adaptive_avg_pool2d(pictures, side)
+    if (height, width) == side:
+        return pictures
+    # several times as fast as avg_pool2d, which computes the same
+    return pictures.unflatten(2, (high, -1)).unflatten(4, (wide, -1)).mean(dim=(3, 5))
+
+
+def _weights(module: nn.Module) -> int:
+    """Of its convolutions."""
+    return sum(part.weight.numel() for part in module.modules() if isinstance(part, Convolution))

@@ -1,0 +1,225 @@
+"""Convolutional layers: what they compute, that they learn alone, and that every schedule trains them alike."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from conftest import run_to_end, small_method, started
+from faustnet.blocks import ConvLayer, Head, shrunk
+from faustnet.data import Augmentation, ImageSource, Scaling, load_data
+from faustnet.errors import FaustnetError
+from faustnet.evaluation import evaluating
+from faustnet.methods import METHODS, LocalMethod, build
+from faustnet.methods.goodness import GoodnessMethod
+from faustnet.network import KINDS, NetworkSettings, embedding_network
+from faustnet.optimisers import OptimiserSettings
+from faustnet.recipes import recipe_from
+from faustnet.runs import Run, train
+from faustnet.training import Trainer, TrainingSettings
+from test_wavefront import assert_same, stop_after
+
+CONVOLUTIONAL = KINDS[1:]
+WITH_CONVOLUTIONS = [
+    name for name, method in METHODS.items() if issubclass(method, LocalMethod) and not issubclass(method, GoodnessMethod)
+]
+MUON = OptimiserSettings("muon", learning_rate=5e-3)
+kinds = pytest.mark.parametrize("kind", CONVOLUTIONAL)
+
+
+def settings(kind: str, **changes: object) -> NetworkSettings:
+    return replace(NetworkSettings((8, 12, 16), 10, length="unit", kind=kind, pools=(1, 3), head=6), **changes)
+
+
+def by_hand(layer: ConvLayer, pictures: Tensor) -> tuple[Tensor, Tensor]:
+    """The same from torch's modules, picture by picture where nothing is shared."""
+
+    def norm(rows: Tensor) -> Tensor:
+        flat = rows.transpose(0, 1).flatten(1)
+        mean, variance = flat.mean(dim=1), flat.var(dim=1, correction=0)
+        return (rows - mean[:, None, None]) / (variance + 1e-5)[:, None, None].sqrt()
+
+    def conv(module: nn.Conv2d, rows: Tensor) -> Tensor:
+        return torch.stack([nn.functional.conv2d(row, module.weight, padding=1) for row in rows])
+
+    made = conv(layer.entrance.convolution, pictures)
+    if layer.entrance.pool:
+        made = made.unfold(2, 2, 2).unfold(3, 2, 2).amax(dim=(4, 5))
+    made = norm(made).relu()
+    if layer.residual:
+        made = (made + norm(conv(layer.outer.convolution, norm(conv(layer.inner.convolution, made)).relu()))).relu()
+    seen = norm(conv(layer.head.first.convolution, functional.adaptive_avg_pool2d(made, layer.head.side))).relu()
+    seen = norm(conv(layer.head.second.convolution, seen)).relu().mean(dim=(2, 3))
+    embedding = seen @ layer.projection.weight.T
+    return made, embedding / embedding.norm(dim=1, keepdim=True)
+
+
+@kinds
+def test_a_network_computes_what_its_layers_are_said_to(kind: str) -> None:
+    torch.manual_seed(0)
+    network = embedding_network((3, 24, 16), settings(kind)).double()
+    pictures = torch.randn(5, 3, 24, 16, dtype=torch.float64)
+    for layer, embedding in zip(network, network.walk(pictures), strict=True):
+        pictures, expected = by_hand(layer, pictures)
+        torch.testing.assert_close(embedding, expected)
+        assert layer.passed_shape == pictures.shape[1:]
+        assert layer.passed_on == pictures[0].numel()
+
+
+@pytest.mark.parametrize(("size", "side"), [((16, 24), (8, 8)), ((14, 7), (8, 7)), ((8, 8), (8, 8))])
+def test_pictures_shrink_by_means(size: tuple[int, int], side: tuple[int, int]) -> None:
+    pictures = torch.randn(2, 3, *size)
+    torch.testing.assert_close(shrunk(pictures, side), functional.adaptive_avg_pool2d(pictures, side))
+
+
+@kinds
+def test_a_settled_network_sees_an_image_as_it_did_in_training_whatever_comes_with_it(kind: str) -> None:
+    torch.manual_seed(0)
+    network = embedding_network((1, 8, 8), settings(kind)).double()
+    pictures = 3 + 5 * torch.randn(64, 1, 8, 8, dtype=torch.float64)
+    in_training = list(network.walk(pictures))
+    network.eval()
+    network.settle(pictures)
+    for embedding, before in zip(network.walk(pictures[:3]), in_training, strict=True):
+        torch.testing.assert_close(embedding, before[:3])
+
+
+@kinds
+@pytest.mark.parametrize("name", WITH_CONVOLUTIONS)
+def test_the_gradient_of_a_layers_loss_reaches_that_layer_and_its_head_alone(
+    name: str, kind: str, source: ImageSource
+) -> None:
+    method = started(name, source, settings(kind, length="free"))
+    index = torch.arange(48)
+    losses = torch.cat(list(method.losses(source.plain(index), source.labels[index])))
+    for number, loss in enumerate(losses):
+        method.zero_grad()
+        loss.backward(retain_graph=True)
+        for other, layer in enumerate(method.network):
+            for name_, parameter in layer.named_parameters():
+                reached = parameter.grad is not None and bool(parameter.grad.any())
+                assert reached == (other == number), name_
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if issubclass(method, GoodnessMethod)])
+def test_methods_that_have_dense_layers_only_say_so(name: str) -> None:
+    with pytest.raises(FaustnetError, match="layers are dense, not vgg"):
+        small_method(name, settings("vgg"))
+
+
+@pytest.fixture(scope="module")
+def exact(source: ImageSource) -> ImageSource:
+    scaling = Scaling(source.scaling.mean.double(), source.scaling.deviation.double())
+    return replace(source, scaling=scaling, augmentation=Augmentation(crop=1))
+
+
+def trainer(schedule: str, images: ImageSource, kind: str, **options: object) -> Trainer:
+    method = small_method("faust-representative", settings(kind), scale=5.0, **options).double()
+    how = TrainingSettings(epochs=2, batch_size=64, schedule=schedule)
+    return Trainer(method, images, replace(images, augmentation=Augmentation()), how, MUON, seed=0)
+
+
+@kinds
+def test_the_wavefront_is_the_sequential_schedule(kind: str, exact: ImageSource) -> None:
+    options = {"representatives": 2, "contrast": 0.5}
+    one, other = (run_to_end(trainer(name, exact, kind, **options)) for name in ("wavefront", "sequential"))
+    assert_same(one, other)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "wavefront"])
+def test_a_run_that_was_put_down_ends_like_one_that_was_not(schedule: str, exact: ImageSource) -> None:
+    whole, one, continued = (trainer(schedule, exact, "residual") for _ in range(3))
+    run_to_end(whole)
+    stop_after(one, 7)
+    continued.restore(*one.state())
+    run_to_end(continued)
+    assert_same(whole, continued)
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("name", "schedule", "options"),
+    [
+        ("faust-representative", "sequential", {"scale": 5.0}),
+        ("faust-representative", "greedy", {"scale": 5.0}),
+        ("faust-prototype", "wavefront", {"scale": 5.0}),
+        ("ffcm", "sequential", {}),
+        ("backprop", "sequential", {}),
+    ],
+)
+def test_it_learns_digits(name: str, schedule: str, options: dict, kind: str, tmp_path: Path) -> None:
+    """And what it has learned is all in the model's file."""
+    network = {"kind": kind, "widths": [12, 24], "pools": [1, 2], "head": 24, "embedding": 24, "length": "unit"}
+    recipe = recipe_from(
+        {
+            "method": name,
+            "network": network,
+            "options": options,
+            "optimiser": {"name": "muon", "learning_rate": 0.005},
+            "training": {"epochs": 4, "batch_size": 64, "schedule": schedule, "evaluate_every": 4},
+        }
+    )
+    run = train(recipe, tmp_path / "run", device=torch.device("cpu"), progress=Silent())
+    assert run.metrics["test_accuracy"] > 0.95
+    again = Run.open(tmp_path / "run").model()
+    test = load_data("digits").test
+    assert again.measure(test)["accuracy"] == run.metrics["test_accuracy"]
+
+
+class Silent:
+    def begin(self, *args: object) -> None: ...
+    def batch(self) -> None: ...
+    def epoch(self, epoch: object) -> None: ...
+    def end(self) -> None: ...
+
+
+@kinds
+def test_multiplications_are_those_of_a_plain_count(kind: str) -> None:
+    layer = embedding_network((3, 16, 16), settings(kind, widths=(8, 12)[:1], pools=(1,)))[0]
+    counted = 16 * 16 * 8 * 3 * 9 + (2 * 8 * 8 * 8 * 8 * 9 if kind == "residual" else 0)
+    counted += 8 * 8 * (6 * 8 * 9 + 6 * 6 * 9) + 6 * 10
+    assert layer.multiplications == counted
+
+
+def test_a_head_without_convolutions_is_the_mean() -> None:
+    pictures = torch.randn(4, 3, 8, 8)
+    torch.testing.assert_close(Head(3, (8, 8), 0)(pictures), pictures.mean(dim=(2, 3)))
+
+
+def test_early_exit_agrees_with_evaluation(source: ImageSource) -> None:
+    method = started("faust-representative", source, settings("vgg"), scale=5.0)
+    with evaluating(method):
+        method.make_ready(source)
+        x = source.plain(torch.arange(40))
+        scores = method.scores(x)
+        assert torch.equal(method.predict_early(x, 0.0)[0], scores[0].argmax(dim=1))
+        assert torch.equal(method.predict_early(x, 1e9)[0], scores.sum(dim=0).argmax(dim=1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kind": "resnet"}, "no kind of network"),
+        ({"pools": (4,)}, "layers from 1 to 3"),
+        ({"pools": (1, 1)}, "each once"),
+        ({"passes_on": "embedding"}, "pass on their activation"),
+        ({"kind": "dense"}, "no pictures to halve"),
+        ({"head": -1}, "number of channels"),
+    ],
+)
+def test_impossible_settings_are_refused(changes: dict, said: str) -> None:
+    with pytest.raises(FaustnetError, match=said):
+        replace(settings("vgg"), **changes)
+
+
+def test_images_that_cannot_be_halved_so_often_are_refused() -> None:
+    with pytest.raises(FaustnetError, match="8×8 cannot be halved so often"):
+        embedding_network((1, 8, 8), NetworkSettings((4,) * 4, kind="vgg", pools=(1, 2, 3, 4)))
+
+
+def test_a_network_that_no_machine_has_memory_for_is_refused() -> None:
+    with pytest.raises(FaustnetError, match="not enough memory"):
+        build("backprop", (3, 32, 32), 10, NetworkSettings((2**20, 2**20), kind="vgg"), {})
