@@ -46,6 +46,7 @@ FULL = {
         "validation": 0.1,
         "evaluate_every": 2,
     },
+    "prediction": {"mirror": True, "weights": [0.0, 0.5]},
 }
 
 
@@ -85,6 +86,10 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"data": {"flip": 1}}, "is true or false"),
         ({"data": {"crop": -1}}, "number of pixels"),
         ({"data": {"cutout": -1}}, "cut-out is a number of pixels"),
+        ({"prediction": {"weights": 1}}, "'weights' in .* is a list of numbers, not 1"),
+        ({"prediction": {"weights": ["1"]}}, "each of 'weights' in .* is a number, not '1'"),
+        ({"prediction": {"weights": [0, 0]}}, "not all 0"),
+        ({"prediction": {"mirror": 1}}, "is true or false"),
         ({"data": {"image_size": 100_000}}, "pixels up to 512"),
         ({"options": {"scale": float("inf")}}, "is a finite number"),
         ({"optimiser": {"weight_decay": float("nan")}}, "is a finite number"),

@@ -189,7 +189,9 @@ def load_weights(method: Method, tensors: dict[str, Tensor], path: Path) -> None
 
 def _build(recipe: Recipe, shape: Sequence[int], classes: int) -> Method:
     channels, height, width = shape
-    return build(recipe.method, channels * height * width, classes, recipe.network, recipe.options)
+    method = build(recipe.method, channels * height * width, classes, recipe.network, recipe.options)
+    method.vote_by(recipe.prediction)
+    return method
 
 
 def _dimensions(shape: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from faustnet.devices import check_memory
 from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
-from faustnet.methods.base import TOGETHER, LocalMethod, Method, Source
+from faustnet.methods.base import TOGETHER, LocalMethod, Method, PredictionSettings, Source
 from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.faust import Faust, FaustPrototype, FaustRepresentative, FaustTriplet, FaustTuplet
 from faustnet.methods.ffcm import FFCM
@@ -15,7 +15,7 @@ from faustnet.methods.forward_forward import ForwardForward
 from faustnet.methods.symba import SymBa
 from faustnet.network import NetworkSettings
 
-__all__ = ["METHODS", "TOGETHER", "Faust", "LocalMethod", "Method", "Source", "build", "method_named"]
+__all__ = ["METHODS", "TOGETHER", "Faust", "LocalMethod", "Method", "PredictionSettings", "Source", "build", "method_named"]
 
 METHODS: dict[str, type[Method]] = {
     method.name: method

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from faustnet.data import Augmentation
 from faustnet.errors import FaustnetError, unknown
-from faustnet.methods import method_named
+from faustnet.methods import PredictionSettings, method_named
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
 from faustnet.training import TrainingSettings
@@ -52,6 +52,7 @@ class Recipe:
     data: DataSettings = field(default_factory=DataSettings)
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
+    prediction: PredictionSettings = field(default_factory=PredictionSettings)
 
     def __post_init__(self) -> None:
         defaults = method_named(self.method).options()
@@ -197,9 +198,10 @@ def _fitting(table: Mapping[str, Any], types: Mapping[str, Any], where: str) -> 
 
 def _converted(value: Any, kind: Any, what: str) -> Any:
     if get_origin(kind) is tuple:
+        item_kind = get_args(kind)[0]
         if isinstance(value, list | tuple):
-            return tuple(_converted(item, int, f"each of {what}") for item in value)
-        raise FaustnetError(f"{what} is a list of whole numbers, not {_shown(value)}.")
+            return tuple(_converted(item, item_kind, f"each of {what}") for item in value)
+        raise FaustnetError(f"{what} is a list of {'whole ' if item_kind is int else ''}numbers, not {_shown(value)}.")
     if kind is float and type(value) is int and abs(value) <= LARGEST_NUMBER:
         return float(value)
     if kind in (int, float, str, bool) and type(value) is not kind:
