@@ -49,7 +49,8 @@ def trainer(name: str, source: ImageSource, held_out: ImageSource, dropout: floa
 def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
     name: str, schedule: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    images = on_gpu(source, Augmentation(crop=int(schedule != "greedy")))
+    distortion = Augmentation() if schedule == "greedy" else Augmentation(crop=1, rotation=5, zoom=0.05)
+    images = on_gpu(source, distortion)
     trained = trainer(name, images, on_gpu(held_out), dropout=0.1, schedule=schedule, epochs=12)
     replay, replays = Recording.__call__, 0
 

@@ -14,7 +14,9 @@ RANDOM = NetworkSettings((32, 24), 16, dropout=0.2)
 
 @pytest.fixture(scope="module")
 def distorted(source: ImageSource) -> ImageSource:
-    return ImageSource(source.images, source.scaling, source.class_names, Augmentation(flip=True, crop=1))
+    return ImageSource(
+        source.images, source.scaling, source.class_names, Augmentation(flip=True, crop=1, rotation=5, zoom=0.05)
+    )
 
 
 def run_batches(trainer: Trainer, count: int) -> None:

@@ -23,23 +23,30 @@ LARGEST_IMAGE = 512  # pixels along a side of the user's own images
 
 @dataclass(frozen=True)
 class DataSettings:
-    """How images are read and distorted. `image_size` is for the user's own folders: 0 keeps a small common size."""
+    """How images are read and distorted. `crop` and `cutout` are in pixels, `rotation` in degrees either way, `zoom` a share
+    of each side. `image_size` is for the user's own folders: 0 keeps a small common size."""
 
     flip: bool = False
     crop: int = 0
     cutout: int = 0
+    rotation: float = 0.0
+    zoom: float = 0.0
     image_size: int = 0
 
     def __post_init__(self) -> None:
         for what, pixels in (("crop", self.crop), ("cut-out", self.cutout)):
             if pixels < 0:
                 raise FaustnetError(f"A {what} is a number of pixels, not {pixels}.")
+        if not 0 <= self.rotation <= 180:
+            raise FaustnetError(f"Images are turned by up to so many degrees, from 0 to 180, not {self.rotation}.")
+        if not 0 <= self.zoom < 1:
+            raise FaustnetError(f"The zoom is a share of an image's sides, from 0 to below 1, not {self.zoom}.")
         if not 0 <= self.image_size <= LARGEST_IMAGE:
             raise FaustnetError(f"The image size is a number of pixels up to {LARGEST_IMAGE}, not {self.image_size}.")
 
     @property
     def augmentation(self) -> Augmentation:
-        return Augmentation(self.flip, self.crop, self.cutout)
+        return Augmentation(self.flip, self.crop, self.cutout, self.rotation, self.zoom)
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class Recipe:
         if self.training.schedule == "greedy" and self.data.augmentation:
             raise FaustnetError(
                 "The greedy schedule trains on activations that are cached once, so it cannot distort images: "
-                "use another one, or leave out flip, crop and cutout."
+                "use another one, or leave out flip, crop, cutout, rotation and zoom."
             )
 
 
