@@ -75,6 +75,28 @@ def test_training_holds_out_a_validation_split_and_reports_on_the_test_set(faust
     assert sum(map(sum, metrics["confusion"])) == 360
 
 
+def test_ways_to_join_votes_are_compared_on_the_validation_images(faustnet: Command, run: Path, tmp_path: Path) -> None:
+    words = [*QUICK, "--set", "training.validation=200", "--set", "prediction.mirror=true"]
+    assert faustnet("train", *words, "--set", "prediction.weights=[0,1]", "--out", tmp_path / "run").code == 0
+    found = json.loads(faustnet("votes", tmp_path / "run", "--json", "--device", "cpu").out)
+    metrics = json.loads((tmp_path / "run/metrics.json").read_text())
+    history = json.loads((tmp_path / "run/history.json").read_text())
+    assert (found["images"], found["voters"]) == (200, ["layer 1", "layer 2"])
+    accuracy = {way["name"]: way["accuracy"] for way in found["weightings"]}
+    assert accuracy["last layer"] == history[-1]["accuracy"] == metrics["validation_accuracy"]
+    assert accuracy["all layers"] == history[-1]["first_layers_accuracy"][-1]
+    assert (metrics["test_accuracy"], metrics["forward_passes"]) == (metrics["layer_accuracy"][1], 2)
+    shown = faustnet("votes", tmp_path / "run", "--device", "cpu").out
+    assert "of the images that they were fitted to" in shown
+    line = shown.splitlines()[-1]
+    assert json.loads(line.partition("weights=")[2]) == found["weightings"][-1]["weights"]
+    assert f"{accuracy['fitted']:.2%}" in shown
+    assert "held out no images: train with --set training.validation" in faustnet("votes", run).sentence
+    words = ["--method", "backprop", "--set", "training.validation=200", "--out", tmp_path / "backprop"]
+    assert faustnet("train", *QUICK, *words).code == 0
+    assert "Only one voter answers" in faustnet("votes", tmp_path / "backprop").sentence
+
+
 def test_evaluate_finds_the_accuracy_that_training_reported(faustnet: Command, run: Path) -> None:
     answer = faustnet("evaluate", run, "--json", "--device", "cpu")
     (result,) = json.loads(answer.out)
@@ -194,6 +216,7 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--batch-size", "2000"], "larger than the 1437 training images"),
         (["--set", "options.representatives=500"], "500 representatives of each class are wanted"),
         (["--set", "data.crop=8"], "stay below 8"),
+        (["--set", "prediction.weights=[0,1]"], "There are 2 weights of votes, but faust-representative answers from 3"),
         (["--device", "tpu"], "There is no device 'tpu'"),
         (["--learning-rate", "-1"], "must be positive"),
         (["--method", "backprop", "--schedule", "greedy"], "use sequential"),

@@ -62,7 +62,8 @@ def trainer(
 def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
     name: str, schedule: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    images = on_gpu(source, Augmentation(crop=int(schedule != "greedy")))
+    distortion = Augmentation() if schedule == "greedy" else Augmentation(crop=1, rotation=5, zoom=0.05)
+    images = on_gpu(source, distortion)
     trained = trainer(name, images, on_gpu(held_out), replace(DENSE, dropout=0.1), schedule=schedule, epochs=12)
     learns_without_waiting(trained, monkeypatch)
 
@@ -73,7 +74,7 @@ def test_no_step_waits_for_the_gpu_and_the_gpu_learns_too(
 def test_convolutions_and_all_that_a_loss_can_have_are_recorded_too(
     schedule: str, precision: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    images = on_gpu(source, Augmentation() if schedule == "greedy" else Augmentation(flip=True, crop=1, cutout=2))
+    images = on_gpu(source, Augmentation() if schedule == "greedy" else Augmentation(crop=1, cutout=2, rotation=5))
     options = {"scale": 5.0, "representatives": 2, "contrast": 0.5, "mixup": 0.2, "label_smoothing": 0.1}
     network = replace(CONVOLUTIONAL, dropout=0.1)
     how = {"schedule": schedule, "precision": precision, "epochs": 12}

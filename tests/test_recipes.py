@@ -26,10 +26,13 @@ FULL = {
         "embedding": 0,
         "dropout": 0.1,
         "input_dropout": 0.2,
-        "passes_on": "embedding",
+        "passes_on": "activation",
         "length": "unit",
+        "kind": "vgg",
+        "pools": [2],
+        "head": 0,
     },
-    "data": {"flip": True, "crop": 2, "cutout": 3, "image_size": 16},
+    "data": {"flip": True, "crop": 2, "cutout": 3, "rotation": 12.5, "zoom": 0.1, "image_size": 16},
     "optimiser": {
         "name": "sgd",
         "learning_rate": 0.1,
@@ -46,6 +49,7 @@ FULL = {
         "validation": 0.1,
         "evaluate_every": 2,
     },
+    "prediction": {"mirror": True, "weights": [0.0, 0.5]},
 }
 
 
@@ -85,6 +89,14 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"data": {"flip": 1}}, "is true or false"),
         ({"data": {"crop": -1}}, "number of pixels"),
         ({"data": {"cutout": -1}}, "cut-out is a number of pixels"),
+        ({"data": {"rotation": -1}}, "from 0 to 180, not -1"),
+        ({"data": {"rotation": 181.0}}, "from 0 to 180, not 181"),
+        ({"data": {"zoom": 1}}, "from 0 to below 1, not 1"),
+        ({"data": {"zoom": -0.1}}, "from 0 to below 1, not -0.1"),
+        ({"prediction": {"weights": 1}}, "'weights' in .* is a list of numbers, not 1"),
+        ({"prediction": {"weights": ["1"]}}, "each of 'weights' in .* is a number, not '1'"),
+        ({"prediction": {"weights": [0, 0]}}, "not all 0"),
+        ({"prediction": {"mirror": 1}}, "is true or false"),
         ({"data": {"image_size": 100_000}}, "pixels up to 512"),
         ({"options": {"scale": float("inf")}}, "is a finite number"),
         ({"optimiser": {"weight_decay": float("nan")}}, "is a finite number"),
@@ -98,6 +110,8 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"training": {"schedule": "sometimes"}}, "choose auto, sequential, wavefront, greedy"),
         ({"training": {"precision": "half"}}, "choose tf32, float32, bfloat16"),
         ({"training": {"schedule": "greedy"}, "data": {"flip": True}}, "cannot distort images"),
+        ({"training": {"schedule": "greedy"}, "data": {"rotation": 1}}, "cannot distort images"),
+        ({"training": {"schedule": "greedy"}, "data": {"zoom": 0.1}}, "cannot distort images"),
     ],
 )
 def test_what_a_recipe_cannot_mean_is_an_error(table: dict[str, object], said: str) -> None:

@@ -4,6 +4,7 @@ import torch
 from conftest import run_to_end, small_trainer
 from faustnet.data import Augmentation, ImageSource
 from faustnet.errors import FaustnetError
+from faustnet.methods import PredictionSettings
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
 from faustnet.training import Trainer
@@ -13,7 +14,9 @@ RANDOM = NetworkSettings((32, 24), 16, dropout=0.2)
 
 @pytest.fixture(scope="module")
 def distorted(source: ImageSource) -> ImageSource:
-    return ImageSource(source.images, source.scaling, source.class_names, Augmentation(flip=True, crop=1))
+    return ImageSource(
+        source.images, source.scaling, source.class_names, Augmentation(flip=True, crop=1, rotation=5, zoom=0.05)
+    )
 
 
 def run_batches(trainer: Trainer, count: int) -> None:
@@ -88,6 +91,19 @@ def test_the_history_has_every_layers_loss_and_accuracy(source: ImageSource, hel
         assert len(epoch.losses) == len(epoch.layer_accuracy) == 2
         assert 0 <= epoch.accuracy <= 1
         assert epoch.seconds > 0
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "greedy"])
+def test_votes_are_weighted_as_soon_as_all_layers_have_begun(
+    schedule: str, source: ImageSource, held_out: ImageSource
+) -> None:
+    trainer = small_trainer("faust-representative", source, held_out, schedule=schedule)
+    trainer.method.vote_by(PredictionSettings(weights=(0, 1)))
+    run_to_end(trainer)
+    for epoch in trainer.history:
+        begun = [value for value in epoch.layer_accuracy if value is not None]
+        assert epoch.accuracy == begun[-1]
+        assert len(begun) == (1 if schedule == "greedy" and epoch.epoch <= 2 else 2)
 
 
 def test_only_every_second_epoch_and_the_last_one_are_measured(source: ImageSource, held_out: ImageSource) -> None:

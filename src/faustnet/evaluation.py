@@ -5,15 +5,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from faustnet.methods import Faust, Method, Source
 from faustnet.references import margin
 
 CHUNK, CHUNK_ON_GPU = 2000, 10_000  # images scored at once
 MOST_VALUES = 2**28  # that they become at once in a layer
+ITERATIONS = 100  # to fit weights of votes
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,16 @@ class EarlyExit:
 
 def early_exits(method: Faust, images: Source, thresholds: Sequence[float | None] | None = None) -> list[EarlyExit]:
     """For a range of thresholds, from what lets every image leave after the first layer to what keeps all to the end:
-    by default those that a tenth, two tenths, … of these images do not reach there."""
-    so_far = all_scores(method, images).cpu().cumsum(dim=0)
+    by default those that a tenth, two tenths, … of these images do not reach there. The first layer is the first one whose
+    vote counts."""
+    so_far = method.weighted(all_scores(method, images).cpu()).cumsum(dim=0)
     layers, labels = len(so_far), images.labels.cpu()
-    margins = margin(so_far / torch.arange(1, layers + 1)[:, None, None])  # (layers, n)
+    counted = so_far.new_tensor(list(accumulate(method.weights)))
+    margins = margin(so_far / counted[:, None, None])  # (layers, n); none, NaN, where no vote has counted
     right = so_far.argmax(dim=2) == labels
     if thresholds is None:
-        between = margins[0].double().quantile(torch.arange(1, 10, dtype=torch.float64) / 10)
+        first = next(number for number, weight in enumerate(method.weights) if weight)
+        between = margins[first].double().quantile(torch.arange(1, 10, dtype=torch.float64) / 10)
         thresholds = [0.0, *between.tolist(), None]
     cost = torch.tensor(method.multiplications, dtype=torch.float64).cumsum(dim=0)
     found = []
@@ -70,11 +76,12 @@ def early_exits(method: Faust, images: Source, thresholds: Sequence[float | None
 
 
 def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None) -> Evaluation:
-    """Predict every image by every voter alone, by the first ones together, and by those in `layers` (all by default)."""
+    """Predict every image by every voter alone, by the first ones together, and by those in `layers` (by default
+    all, each by its weight)."""
     alone, first, joined = [], [], []
     with evaluating(method):
         for chunk in chunks(images, method):
-            scores = method.scores(images.plain(chunk))
+            scores = method.votes(images.plain(chunk))
             alone.append(scores.argmax(dim=2))
             first.append(scores.cumsum(dim=0).argmax(dim=2))
             joined.append(method.joined(scores, layers).argmax(dim=1))
@@ -86,14 +93,66 @@ def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None
         layer_accuracy=[accuracy(voter, labels) for voter in torch.cat(alone, dim=1).cpu()],
         first_layers_accuracy=[accuracy(voters, labels) for voters in torch.cat(first, dim=1).cpu()],
         confusion=counts.view(method.classes, method.classes).tolist(),
-        forward_passes=method.forward_passes,
+        forward_passes=method.forward_passes * (2 if method.prediction.mirror else 1),
     )
 
 
 def all_scores(method: Method, images: Source) -> Tensor:
-    """Of every image, (voters, n, C)."""
+    """The votes on every image, (voters, n, C)."""
     with evaluating(method):
-        return torch.cat([method.scores(images.plain(chunk)) for chunk in chunks(images, method)], dim=1)
+        return torch.cat([method.votes(images.plain(chunk)) for chunk in chunks(images, method)], dim=1)
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """One way to join the votes, and how good it is."""
+
+    name: str
+    weights: list[float]  # one for each voter
+    accuracy: float
+
+
+def compare_weightings(method: Method, images: Source) -> list[Weighting]:
+    """What the votes on these images give when all layers count alike, the last ones only, and by weights that are fitted
+    to these very images."""
+    scores, labels = all_scores(method, images).cpu().double(), images.labels.cpu()
+    count = len(scores)
+    ways = {"all layers": [1.0] * count}
+    for last in range(1, count):
+        ways["last layer" if last == 1 else f"last {last} layers"] = [0.0] * (count - last) + [1.0] * last
+    ways["fitted"] = fitted_weights(scores, labels)
+    found = []
+    for name, weights in ways.items():
+        joined = (scores * scores.new_tensor(weights)[:, None, None]).sum(dim=0)
+        found.append(Weighting(name, weights, accuracy(joined.argmax(dim=1), labels)))
+    return found
+
+
+@torch.enable_grad()
+def fitted_weights(scores: Tensor, labels: Tensor) -> list[float]:
+    """Weights of votes under which the softmax of their sum gives the labels the largest likelihood, the largest of them
+    set to 1, to two decimals. (voters, n, C), (n,)
+
+    A weight is a square, so that it is not negative, and is found by L-BFGS in units of how much a voter's scores vary. One
+    that finds all classes alike has no weight.
+    """
+    scores = scores.double()
+    scores = scores - scores.mean(dim=2, keepdim=True)
+    tiny = torch.finfo(scores.dtype).tiny
+    size = scores.square().mean(dim=(1, 2)).sqrt()
+    unit = scores / size.clamp_min(tiny)[:, None, None]
+    root = (size > 0).double().requires_grad_()
+    optimiser = torch.optim.LBFGS([root], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        loss = functional.cross_entropy((unit * root.square()[:, None, None]).sum(dim=0), labels)
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    weights = root.detach().square() / size.clamp_min(tiny)
+    return [round(weight, 2) for weight in (weights / weights.max().clamp_min(tiny)).tolist()]
 
 
 def chunks(images: Source, method: Method) -> Sequence[Tensor]:

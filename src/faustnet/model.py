@@ -188,7 +188,9 @@ def load_weights(method: Method, tensors: dict[str, Tensor], path: Path) -> None
 
 
 def _build(recipe: Recipe, shape: tuple[int, int, int], classes: int) -> Method:
-    return build(recipe.method, shape, classes, recipe.network, recipe.options)
+    method = build(recipe.method, shape, classes, recipe.network, recipe.options)
+    method.vote_by(recipe.prediction)
+    return method
 
 
 def _dimensions(shape: Sequence[int]) -> str:

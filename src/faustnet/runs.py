@@ -241,15 +241,19 @@ def train(
 
 def set_up(recipe: Recipe, data: DataSet, device: torch.device) -> tuple[Model, Trainer]:
     """An untrained model, and the trainer that will train it on the training images or all but a validation split."""
-    images, held_out = data.train, data.test
-    if recipe.training.validation:
-        images, held_out = images.split(recipe.training.validation, seed=0)
+    images, held_out = divided(recipe, data)
     recipe.data.augmentation.check(images.shape)
     images = images.to(device)
     model = Model.fresh(recipe, images, data.class_names).to(device)
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     measured = model.source(held_out.to(device))
     return model, Trainer(model.method, source, measured, recipe.training, recipe.optimiser, recipe.seed)
+
+
+def divided(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
+    """The images that a recipe trains on, and those it is measured on meanwhile: a validation split, or the test images."""
+    share = recipe.training.validation
+    return data.train.split(share, seed=0) if share else (data.train, data.test)
 
 
 def _is_partial(path: Path) -> bool:

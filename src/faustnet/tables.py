@@ -56,6 +56,14 @@ def print_comparison(results: list[dict[str, Any]]) -> None:
     print_table(("run", *columns), rows, numbers=columns)
 
 
+def print_weightings(voters: Sequence[str], ways: list[dict[str, Any]]) -> None:
+    """How good each way to join the votes is, and how to ask for the last one, which was fitted."""
+    rows = [(way["name"], *(f"{weight:g}" for weight in way["weights"]), f"{way['accuracy']:.2%}") for way in ways]
+    print_table(("", *voters, "accuracy"), rows, numbers=(*voters, "accuracy"))
+    print("The accuracy of the fitted weights is of the images that they were fitted to: of others expect a little less.")
+    print(f"To train with them: --set prediction.weights=[{','.join(f'{weight:g}' for weight in ways[-1]['weights'])}]")
+
+
 def print_early_exit(result: dict[str, Any]) -> None:
     """What it gives to stop at the first layer that is sure, by threshold."""
     print(f"Early exit of {result['run']}: an image leaves at the first layer whose margin reaches the threshold.")

@@ -64,7 +64,7 @@ class Epoch:
     losses: list[float | None]
     layer_accuracy: list[float | None]
     first_layers_accuracy: list[float | None]  # of {1}, {1, 2}, … together
-    accuracy: float | None  # of all layers that have begun to train
+    accuracy: float | None  # of all layers that have begun to train, by their weights once all have
     learning_rate: float  # of the last step
     seconds: float  # training alone, without the evaluation
 
@@ -200,7 +200,7 @@ class Trainer:
             self.method.make_ready(self.train)
         layers, begun = len(self.method.network), self.schedule.layers.stop
         by_layer = len(self.method.voters) == layers
-        result = evaluate(self.method, self.held_out, range(1, begun + 1) if by_layer else None)
+        result = evaluate(self.method, self.held_out, range(1, begun + 1) if by_layer and begun < layers else None)
         known = begun if by_layer else len(self.method.voters)
         alone, first = (
             [value if number < known else None for number, value in enumerate(values)]

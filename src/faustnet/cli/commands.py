@@ -15,14 +15,15 @@ from faustnet.cli.app import AsJson, DataDir, Device, Layers, app, check_writabl
 from faustnet.data import DATASETS, data_folder, load_data, read_image
 from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError, require, unknown
+from faustnet.evaluation import compare_weightings
 from faustnet.inspection import inspect_run
 from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.progress import Lines
 from faustnet.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
 from faustnet.report.page import plotly_script, render_page
-from faustnet.runs import Run, Stopped, write_whole
+from faustnet.runs import Run, Stopped, divided, write_whole
 from faustnet.runs import train as train_recipe
-from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table
+from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table, print_weightings
 
 DEFAULT = Recipe()
 WIDTHS = ",".join(map(str, DEFAULT.network.widths))
@@ -134,6 +135,30 @@ def evaluate(
     if early_exit and not as_json:
         for result in results:
             print_early_exit(result)
+
+
+@app.command()
+def votes(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run that held out validation images.")],
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare ways to join the layers' votes, on the validation images: all alike, the last ones only, fitted weights."""
+    where = choose_device(device)
+    model = Run.open(run).model(where)
+    recipe, voters = model.recipe, model.method.voters
+    require(recipe.training.validation > 0, f"{run} held out no images: train with --set training.validation=0.1, say.")
+    require(len(voters) > 1, f"Only one voter answers in {run}, so there is nothing to join: choose another method.")
+    data = load_data(recipe.dataset, data_dir, recipe.data.image_size)
+    model.check_classes(data)
+    _, held_out = divided(recipe, data)
+    ways = [asdict(way) for way in compare_weightings(model.method, model.source(held_out.to(where)))]
+    if as_json:
+        print_json({"run": str(run), "voters": voters, "images": len(held_out), "weightings": ways})
+        return
+    typer.echo(f"{recipe.method} on {data.name}: weights of votes, and the accuracy on {len(held_out)} validation images")
+    print_weightings(voters, ways)
 
 
 @app.command()

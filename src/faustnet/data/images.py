@@ -1,10 +1,12 @@
 """Data sets as tensors on the device: bytes until the moment they are used."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from faustnet.errors import FaustnetError
 
@@ -89,14 +91,18 @@ class Scaling:
 @dataclass(frozen=True)
 class Augmentation:
     """Random mirror images, random shifts by up to `crop` pixels with what is uncovered filled by reflection, and a random
-    square of `cutout` pixels' side that is hidden, which may stick out at the edges."""
+    square of `cutout` pixels' side that is hidden, which may stick out at the edges. Between the two, images are
+    turned by up to `rotation` degrees either way and each side is made longer or shorter by up to the share `zoom` of it,
+    with what is uncovered filled by the values at the border."""
 
     flip: bool = False
     crop: int = 0
     cutout: int = 0
+    rotation: float = 0.0
+    zoom: float = 0.0
 
     def __bool__(self) -> bool:
-        return self.flip or self.crop > 0 or self.cutout > 0
+        return self.flip or self.crop > 0 or self.cutout > 0 or self.rotation > 0 or self.zoom > 0
 
     def check(self, shape: tuple[int, int, int]) -> None:
         smallest = min(shape[1:])
@@ -118,6 +124,17 @@ class Augmentation:
         return pixels[
             index[:, None, None, None], channels[None, :, None, None], rows[:, None, :, None], columns[:, None, None, :]
         ]
+
+    def warp(self, images: Tensor) -> Tensor:
+        """Scaled images, each turned and stretched anew. (b, c, h, w) → the same"""
+        if not self.rotation and not self.zoom:
+            return images
+        angles, stretch = images.new_zeros(len(images)), images.new_ones(len(images), 2)
+        if self.rotation:
+            angles = angles + math.radians(self.rotation) * (2 * torch.rand_like(angles) - 1)
+        if self.zoom:
+            stretch = stretch + self.zoom * (2 * torch.rand_like(stretch) - 1)
+        return warped(images, angles, stretch)
 
     def hide(self, images: Tensor) -> Tensor:
         """Scaled images with a square of each set to nought, which is the mean. (b, c, h, w) → the same"""
@@ -144,6 +161,20 @@ class Augmentation:
         return positions
 
 
+def warped(images: Tensor, angles: Tensor, stretch: Tensor) -> Tensor:
+    """Images with their height and width multiplied by `stretch`, then turned anticlockwise by `angles` in radians, about
+    their middle: bilinear, and with the border's values beyond it. (b, c, h, w), (b,), (b, 2) → (b, c, h, w)"""
+    height, width = images.shape[2:]
+    down = (torch.arange(height, device=images.device) - (height - 1) / 2)[:, None]  # pixels from the middle
+    right = (torch.arange(width, device=images.device) - (width - 1) / 2)[None, :]
+    cosine, sine = angles.cos()[:, None, None], angles.sin()[:, None, None]
+    tall, wide = stretch[:, :, None, None].unbind(dim=1)
+    from_down = (right * sine + down * cosine) / tall  # (b, h, w): where each pixel comes from
+    from_right = (right * cosine - down * sine) / wide
+    places = torch.stack([from_right * (2 / width), from_down * (2 / height)], dim=3)
+    return functional.grid_sample(images, places, mode="bilinear", padding_mode="border", align_corners=False)
+
+
 @dataclass(frozen=True)
 class ImageSource:
     """Scaled, augmented images for positions in a set: what methods are fed from."""
@@ -163,4 +194,5 @@ class ImageSource:
     def augmented(self, index: Tensor) -> Tensor:
         if not self.augmentation:
             return self.plain(index)
-        return self.augmentation.hide(self.scaling(self.augmentation.pick(self.images.pixels, index)))
+        picked = self.scaling(self.augmentation.pick(self.images.pixels, index))
+        return self.augmentation.hide(self.augmentation.warp(picked))

@@ -6,7 +6,7 @@ from typing import Any
 from faustnet.devices import check_memory
 from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
-from faustnet.methods.base import SETTLED, LocalMethod, Method, Source, some_positions
+from faustnet.methods.base import SETTLED, LocalMethod, Method, PredictionSettings, Source, some_positions
 from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.faust import Faust, FaustPrototype, FaustRepresentative, FaustTriplet, FaustTuplet
 from faustnet.methods.ffcm import FFCM
@@ -14,7 +14,10 @@ from faustnet.methods.forward_forward import ForwardForward
 from faustnet.methods.symba import SymBa
 from faustnet.network import NetworkSettings, Shape
 
-__all__ = ["METHODS", "SETTLED", "Faust", "LocalMethod", "Method", "Source", "build", "method_named", "some_positions"]
+__all__ = [
+    "METHODS", "SETTLED", "Faust", "LocalMethod", "Method", "PredictionSettings", "Source", "build", "method_named",
+    "some_positions",
+]  # fmt: skip
 
 METHODS: dict[str, type[Method]] = {
     method.name: method

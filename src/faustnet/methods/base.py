@@ -1,8 +1,10 @@
 """The contract of a method: what is fed in, each layer's loss, how a class is predicted."""
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -36,6 +38,22 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class PredictionSettings:
+    """How votes become a prediction. With `mirror` an image is scored together with its mirror image, and a voter's scores
+    are the mean of the two. `weights` say how much each voter counts in the sum; none: all alike."""
+
+    mirror: bool = False
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(0 <= weight < math.inf for weight in self.weights) or (self.weights and not any(self.weights)):
+            raise FaustnetError(
+                f"The weights of votes are 0 or more and not all 0, but they are {list(self.weights)}: "
+                "give one for each voter, or none to count all alike."
+            )
+
+
 class Method(nn.Module, ABC):
     """One row of the paper's table.
 
@@ -50,6 +68,7 @@ class Method(nn.Module, ABC):
         super().__init__()
         self.network = network
         self.classes = classes
+        self.prediction = PredictionSettings()
 
     @classmethod
     @abstractmethod
@@ -74,7 +93,7 @@ class Method(nn.Module, ABC):
 
     @property
     def forward_passes(self) -> int:
-        """Passes through the network for one prediction."""
+        """Passes through the network for one image's scores."""
         return 1
 
     def start(self, train: Source) -> None:
@@ -103,20 +122,45 @@ class Method(nn.Module, ABC):
     def scores(self, x: Tensor) -> Tensor:
         """How much each voter believes in each class; larger is better. (B, …) → (voters, B, C)"""
 
+    def vote_by(self, settings: PredictionSettings) -> None:
+        """From now on predict in this way."""
+        count = len(self.voters)
+        if settings.weights and len(settings.weights) != count:
+            raise FaustnetError(
+                f"There are {len(settings.weights)} weights of votes, but {self.name} answers from {count} here: "
+                f"give {count} as prediction.weights, or none."
+            )
+        self.prediction = settings
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """How much each voter counts."""
+        return self.prediction.weights or (1.0,) * len(self.voters)
+
+    def votes(self, x: Tensor) -> Tensor:
+        """The scores that a prediction is made of: those of images, or their means with those of the mirror images.
+        (B, c, h, w) → (voters, B, C)"""
+        return (self.scores(x) + self.scores(x.flip(-1))) / 2 if self.prediction.mirror else self.scores(x)
+
     @torch.no_grad()
     def predict(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
-        """The class with the largest sum of scores, over all voters or those numbered in `layers` from 1. (B, …) → (B,)"""
-        return self.joined(self.scores(x), layers).argmax(dim=1)
+        """The class with the largest sum of votes, of all voters or those numbered in `layers` from 1. (B, …) → (B,)"""
+        return self.joined(self.votes(x), layers).argmax(dim=1)
 
     def joined(self, scores: Tensor, layers: Sequence[int] | None = None) -> Tensor:
-        """The votes of all voters, or of those numbered in `layers` from 1, as one. (voters, B, C) → (B, C)"""
+        """The votes of all voters by their weights, or of those numbered in `layers` from 1 all alike, as one.
+        (voters, B, C) → (B, C)"""
         if layers is None:
-            return scores.sum(dim=0)
+            return self.weighted(scores).sum(dim=0)
         if not layers or not set(layers) <= set(range(1, len(scores) + 1)) or len(set(layers)) < len(layers):
             raise FaustnetError(
                 f"There is no such set of layers as {list(layers)}: {self.name} answers from {len(scores)}, numbered from 1."
             )
         return scores[[layer - 1 for layer in layers]].sum(dim=0)
+
+    def weighted(self, scores: Tensor) -> Tensor:
+        """Votes as much as they count. (voters, B, C) → the same"""
+        return scores * scores.new_tensor(self.weights)[:, None, None] if self.prediction.weights else scores
 
 
 class LocalMethod(Method):

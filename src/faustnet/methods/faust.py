@@ -1,6 +1,5 @@
 """FAUST: every layer embeds its rows and is trained to put images near what stands for their class."""
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -57,17 +56,23 @@ class Faust(LocalMethod):
 
     @torch.no_grad()
     def predict_early(self, x: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-        """The class of each image by the first layers, as soon as their `margin` reaches the threshold, and how many layers
-        that took. Later layers see only the images that are left. (B, …) → (B,), (B,)"""
-        rows, left = x.flatten(1), torch.arange(len(x), device=x.device)
-        votes = x.new_zeros(len(x), self.classes)
+        """The class of each image by the first layers, as soon as the `margin` of their mean, each by its weight, reaches
+        the threshold, and how many layers that took. Nobody leaves before a layer that counts. Later layers see only the
+        images that are left. (B, …) → (B,), (B,)"""
+        sides = torch.stack([x, x.flip(-1)]) if self.prediction.mirror else x.unsqueeze(0)
+        left = torch.arange(len(x), device=x.device)
+        votes, counted = x.new_zeros(len(x), self.classes), 0.0
         classes, used = torch.zeros_like(left), torch.zeros_like(left)
-        for number, (layer, references) in enumerate(zip(self.network, self.references, strict=True), start=1):
-            activation, embedding = layer(rows)
-            votes = votes + reference_scores(embedding, references, self.scale)
-            sure = margin(votes / number) >= (threshold if number < len(self.network) else -math.inf)
+        layers = zip(self.network, self.references, self.weights, strict=True)
+        for number, (layer, references, weight) in enumerate(layers, start=1):
+            activation, embedding = layer(sides.flatten(0, 1).flatten(1))
+            scores = reference_scores(embedding, references, self.scale).unflatten(0, sides.shape[:2])
+            votes, counted = votes + weight * scores.mean(dim=0), counted + weight
+            sure = margin(votes / counted) >= threshold  # 0 / 0 is not
+            if number == len(self.network):
+                sure = torch.ones_like(sure)
             classes[left[sure]], used[left[sure]] = votes[sure].argmax(dim=1), number
-            rows, left, votes = activation[~sure], left[~sure], votes[~sure]
+            sides, left, votes = activation.unflatten(0, sides.shape[:2])[:, ~sure], left[~sure], votes[~sure]
             if not len(left):
                 break
         return classes, used

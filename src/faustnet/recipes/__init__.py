@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from faustnet.data import Augmentation
 from faustnet.errors import FaustnetError, unknown
-from faustnet.methods import method_named
+from faustnet.methods import PredictionSettings, method_named
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
 from faustnet.training import TrainingSettings
@@ -23,23 +23,30 @@ LARGEST_IMAGE = 512  # pixels along a side of the user's own images
 
 @dataclass(frozen=True)
 class DataSettings:
-    """How images are read and distorted. `image_size` is for the user's own folders: 0 keeps a small common size."""
+    """How images are read and distorted. `crop` and `cutout` are in pixels, `rotation` in degrees either way, `zoom` a share
+    of each side. `image_size` is for the user's own folders: 0 keeps a small common size."""
 
     flip: bool = False
     crop: int = 0
     cutout: int = 0
+    rotation: float = 0.0
+    zoom: float = 0.0
     image_size: int = 0
 
     def __post_init__(self) -> None:
         for what, pixels in (("crop", self.crop), ("cut-out", self.cutout)):
             if pixels < 0:
                 raise FaustnetError(f"A {what} is a number of pixels, not {pixels}.")
+        if not 0 <= self.rotation <= 180:
+            raise FaustnetError(f"Images are turned by up to so many degrees, from 0 to 180, not {self.rotation}.")
+        if not 0 <= self.zoom < 1:
+            raise FaustnetError(f"The zoom is a share of an image's sides, from 0 to below 1, not {self.zoom}.")
         if not 0 <= self.image_size <= LARGEST_IMAGE:
             raise FaustnetError(f"The image size is a number of pixels up to {LARGEST_IMAGE}, not {self.image_size}.")
 
     @property
     def augmentation(self) -> Augmentation:
-        return Augmentation(self.flip, self.crop, self.cutout)
+        return Augmentation(self.flip, self.crop, self.cutout, self.rotation, self.zoom)
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ class Recipe:
     data: DataSettings = field(default_factory=DataSettings)
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
+    prediction: PredictionSettings = field(default_factory=PredictionSettings)
 
     def __post_init__(self) -> None:
         defaults = method_named(self.method).options()
@@ -63,7 +71,7 @@ class Recipe:
         if self.training.schedule == "greedy" and self.data.augmentation:
             raise FaustnetError(
                 "The greedy schedule trains on activations that are cached once, so it cannot distort images: "
-                "use another one, or leave out flip, crop and cutout."
+                "use another one, or leave out flip, crop, cutout, rotation and zoom."
             )
 
 
@@ -197,9 +205,10 @@ def _fitting(table: Mapping[str, Any], types: Mapping[str, Any], where: str) -> 
 
 def _converted(value: Any, kind: Any, what: str) -> Any:
     if get_origin(kind) is tuple:
+        item_kind = get_args(kind)[0]
         if isinstance(value, list | tuple):
-            return tuple(_converted(item, int, f"each of {what}") for item in value)
-        raise FaustnetError(f"{what} is a list of whole numbers, not {_shown(value)}.")
+            return tuple(_converted(item, item_kind, f"each of {what}") for item in value)
+        raise FaustnetError(f"{what} is a list of {'whole ' if item_kind is int else ''}numbers, not {_shown(value)}.")
     if kind is float and type(value) is int and abs(value) <= LARGEST_NUMBER:
         return float(value)
     if kind in (int, float, str, bool) and type(value) is not kind:
