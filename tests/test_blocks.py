@@ -75,10 +75,14 @@ def test_pictures_shrink_by_means(size: tuple[int, int], side: tuple[int, int]) 
     torch.testing.assert_close(shrunk(pictures, side), functional.adaptive_avg_pool2d(pictures, side))
 
 
-@kinds
-def test_a_settled_network_sees_an_image_as_it_did_in_training_whatever_comes_with_it(kind: str) -> None:
+@pytest.mark.parametrize(
+    "shape",
+    [settings("vgg"), settings("residual"), NetworkSettings((8, 12), 10, norm="batch")],
+    ids=[*CONVOLUTIONAL, "dense"],
+)
+def test_a_settled_network_sees_an_image_as_it_did_in_training_whatever_comes_with_it(shape: NetworkSettings) -> None:
     torch.manual_seed(0)
-    network = embedding_network((1, 8, 8), settings(kind)).double()
+    network = embedding_network((1, 8, 8), shape).double()
     pictures = 3 + 5 * torch.randn(64, 1, 8, 8, dtype=torch.float64)
     in_training = list(network.walk(pictures))
     network.eval()

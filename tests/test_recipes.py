@@ -28,6 +28,7 @@ FULL = {
         "input_dropout": 0.2,
         "passes_on": "activation",
         "length": "unit",
+        "norm": "batch",
         "kind": "vgg",
         "pools": [2],
         "head": 0,

@@ -98,8 +98,13 @@ def test_steps_that_are_done_together_are_those_steps(
 
 @pytest.mark.parametrize(
     "network",
-    [UNEQUAL, NetworkSettings((24,) * 4, 16, passes_on="embedding"), NetworkSettings((24,) * 3, 16, length="learned")],
-    ids=["unequal", "equal", "learned length"],
+    [
+        UNEQUAL,
+        NetworkSettings((24,) * 4, 16, passes_on="embedding"),
+        NetworkSettings((24,) * 3, 16, length="learned"),
+        NetworkSettings((24,) * 3, 16, norm="batch"),
+    ],
+    ids=["unequal", "equal", "learned length", "batch norm"],
 )
 @pytest.mark.parametrize("name", LOCAL)
 def test_two_hundred_steps_give_the_weights_of_the_sequential_schedule(

@@ -23,6 +23,7 @@ from faustnet.devices import has_triton
 
 Rows = Tensor | tuple[Tensor, Tensor]
 ENTRY = "linear.weight"  # the parameter that depends on how many inputs a layer has
+EPSILON = 1e-5  # that is added to a variance
 PROTOTYPE_SIZE = 3**-0.5  # of each value: so is that of an embedding, before anything is learned
 
 
@@ -125,7 +126,8 @@ class EmbeddingLayer(Layer):
 
 
 class DenseLayer(EmbeddingLayer):
-    """The paper's layer: linear, ReLU, layer norm → activation; a linear projection of that → embedding.
+    """The paper's layer: linear, ReLU, layer norm → activation; a linear projection of that → embedding. If `batch_norm`,
+    the activation is linear, batch norm, ReLU.
 
     The layer norm has no gain and offset of its own: the projection and the next layer are linear and can do without.
     The projection has no bias: it would cancel in every distance. With `embedding` 0 there is no projection, and the
@@ -133,16 +135,28 @@ class DenseLayer(EmbeddingLayer):
     """
 
     def __init__(
-        self, inputs: int, width: int, embedding: int, *, dropout: float, passes_embedding: bool, length: str = "free"
+        self,
+        inputs: int,
+        width: int,
+        embedding: int,
+        *,
+        dropout: float,
+        passes_embedding: bool,
+        length: str = "free",
+        batch_norm: bool = False,
     ):
         size = embedding or width
         super().__init__(inputs, size if passes_embedding else width, size, dropout=dropout, length=length)
         self.linear: Linear | EntryLinear = Linear(inputs, width)
+        self.norm = BatchNorm(width) if batch_norm else None
         self.projection = Linear(width, embedding, bias=False) if embedding else None
         self.passes_embedding = passes_embedding
 
     def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        activation = relu_norm(self.linear, rows)
+        if self.norm is None:
+            activation = relu_norm(self.linear, rows)
+        else:
+            activation = functional.relu(self.norm(self.linear(rows)), inplace=True)
         embedding = self.to_length(activation if self.projection is None else self.projection(activation))
         return embedding if self.passes_embedding else activation, self.with_prototypes(embedding)
 
@@ -165,7 +179,9 @@ class RmsLayer(Layer):
 
 class BatchNorm(nn.Module):
     """Each channel with mean 0 and variance 1, then a gain and an offset: over the batch while training, and by what was
-    `settled` afterwards, so that nothing that happens in between can spoil it. (R, channels, …) → the same"""
+    `settled` afterwards, so that nothing that happens in between can spoil it. (R, channels, …) → the same
+
+    In a stack, gain and offset (n, channels), it is for the rows of dense layers, (n, R, channels)."""
 
     mean: Tensor
     variance: Tensor
@@ -178,13 +194,16 @@ class BatchNorm(nn.Module):
         self.settling = False
 
     def forward(self, rows: Tensor) -> Tensor:
+        if self.gain.dim() == 2:
+            variance, mean = torch.var_mean(rows, dim=1, correction=0, keepdim=True)
+            return (rows - mean) * ((variance + EPSILON).rsqrt() * self.gain.unsqueeze(1)) + self.offset.unsqueeze(1)
         if self.training:
-            return functional.batch_norm(rows, None, None, self.gain, self.offset, training=True)
+            return functional.batch_norm(rows, None, None, self.gain, self.offset, training=True, eps=EPSILON)
         if self.settling:
             variance, mean = torch.var_mean(rows, dim=[0, *range(2, rows.dim())], correction=0)
             self.variance.copy_(variance)
             self.mean.copy_(mean)
-        return functional.batch_norm(rows, self.mean, self.variance, self.gain, self.offset)
+        return functional.batch_norm(rows, self.mean, self.variance, self.gain, self.offset, eps=EPSILON)
 
 
 class Product:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -14,6 +14,7 @@ from faustnet.layers import BatchNorm, DenseLayer, Layer, RmsLayer
 KINDS = ("dense", "vgg", "residual")
 PASSES_ON = ("activation", "embedding")
 LENGTHS = ("free", "unit", "learned")
+NORMS = ("layer", "batch")
 TOGETHER = 4  # dense layers that are waited for before their losses are computed at once
 
 
@@ -30,7 +31,8 @@ class NetworkSettings:
     Algorithm 1 says the embedding. `passes_on` offers both.
 
     `dropout` is of what layers pass on, `input_dropout` of what the first one receives. `length` is that of an embedding:
-    "free", "unit", or "learned", one for each layer.
+    "free", "unit", or "learned", one for each layer. `norm` is dense layers': "layer" norm after their ReLU or "batch" norm
+    before it, which convolutional ones have in any case.
     """
 
     widths: tuple[int, ...] = (500, 500, 500)
@@ -39,6 +41,7 @@ class NetworkSettings:
     input_dropout: float = 0.0
     passes_on: str = "activation"
     length: str = "free"
+    norm: str = "layer"
     kind: str = "dense"
     pools: tuple[int, ...] = ()
     head: int = 256
@@ -57,6 +60,8 @@ class NetworkSettings:
                 raise FaustnetError(f"Dropout is a probability from 0 to below 1, not {share}.")
         if self.length not in LENGTHS:
             raise FaustnetError(f"The length of embeddings is {' or '.join(LENGTHS)}, not {self.length!r}.")
+        if self.norm not in NORMS:
+            raise FaustnetError(f"Layers have {' or '.join(NORMS)} norm, not {self.norm!r}.")
         if self.passes_on not in PASSES_ON:
             raise FaustnetError(f"A layer passes on its {' or its '.join(PASSES_ON)}, not {self.passes_on!r}.")
         require(self.head >= 0, f"A head has a number of channels, or 0 for no convolution, not {self.head}.")
@@ -164,8 +169,17 @@ def _dense_network(inputs: int, settings: NetworkSettings, project: bool) -> Net
     layers: list[DenseLayer] = []
     for width in settings.widths:
         before, dropout = (layers[-1].passed_on, settings.dropout) if layers else (inputs, settings.input_dropout)
-        how: dict[str, Any] = {"passes_embedding": passes_embedding, "length": settings.length if project else "free"}
-        layers.append(DenseLayer(before, width, embedding, dropout=dropout, **how))
+        layers.append(
+            DenseLayer(
+                before,
+                width,
+                embedding,
+                dropout=dropout,
+                passes_embedding=passes_embedding,
+                length=settings.length if project else "free",
+                batch_norm=settings.norm == "batch",
+            )
+        )
     return Network(layers, settings.dropout)
 
 
