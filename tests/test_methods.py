@@ -7,7 +7,7 @@ from conftest import SMALL, run_to_end, small_method, small_trainer, started
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.evaluation import evaluating
-from faustnet.losses import marginal_contrastive_loss, squared_distances
+from faustnet.losses import marginal_contrastive_loss, similarity_matching_loss, squared_distances
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
@@ -21,6 +21,8 @@ VARIANTS = [(name, {}) for name in METHODS] + [
     ("faust-representative", {"representatives": 2, "choice": "k-means", "contrast": 0.5}),
     ("faust-prototype", {"prototypes": 3}),
     ("faust-representative", {"mixup": 0.2}),
+    ("faust-representative", {"matching": 1.0, "mixup": 0.2, "final_scale": 0.05}),
+    ("faust-prototype", {"prototypes": 2, "contrast": 0.5, "matching": 1.0, "mixup": 0.2, "final_scale": 0.05}),
     ("backprop", {"mixup": 0.2}),
 ]
 LOCAL = [(name, options) for name, options in VARIANTS if issubclass(METHODS[name], LocalMethod)]
@@ -338,7 +340,7 @@ def test_prototypes_are_references_that_the_layers_own_loss_moves(source: ImageS
     assert not method.network[1].prototypes.grad.any()
 
 
-@pytest.mark.parametrize("name", ["backprop", "faust-representative"])
+@pytest.mark.parametrize("name", ["backprop", "faust-representative", "faust-prototype"])
 def test_mixup_blends_neighbours_and_their_labels(name: str, source: ImageSource) -> None:
     """The loss is linear in the labels: own share of the loss for the own label, and the rest of that for the next one's."""
     method, plain = started(name, source, mixup=0.5), started(name, source)
@@ -358,13 +360,39 @@ def test_mixup_blends_neighbours_and_their_labels(name: str, source: ImageSource
     torch.testing.assert_close(next(iter(method.losses(x, y)))[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_contrast_adds_the_contrastive_loss_of_the_anchors_alone(source: ImageSource) -> None:
-    plain, both = (started("faust-representative", source, contrast=weight, temperature=0.3) for weight in (0.0, 0.7))
+@pytest.mark.parametrize("name", ["faust-representative", "faust-prototype"])
+def test_contrast_adds_the_contrastive_loss_of_the_anchors_alone(name: str, source: ImageSource) -> None:
+    plain, both = (started(name, source, contrast=weight, temperature=0.3) for weight in (0.0, 0.7))
     x, y = batch(source)
     embedding = next(plain.network.walk(plain.rows(x, y)))
     contrast = marginal_contrastive_loss(embedding[:48], y, torch.tensor(0.0), 0.3)
     one, other = (method.local_loss(embedding[None], y[None], slice(0, 1)) for method in (plain, both))
     torch.testing.assert_close(other, one + 0.7 * contrast)
+
+
+@pytest.mark.parametrize("mixup", [0.0, 0.5])
+@pytest.mark.parametrize("name", ["faust-representative", "faust-prototype"])
+def test_matching_adds_the_similarity_matching_loss_of_the_anchors_alone(
+    name: str, mixup: float, source: ImageSource
+) -> None:
+    plain, both = (started(name, source, matching=weight, mixup=mixup) for weight in (0.0, 0.7))
+    x, y = batch(source)
+    embedding = next(both.network.walk(both.rows(x, y)))
+    matching = similarity_matching_loss(embedding[:48], y, both.mixing.own(48))
+    one, other = (method.local_loss(embedding[None], y[None], slice(0, 1)) for method in (plain, both))
+    torch.testing.assert_close(other, one + 0.7 * matching)
+
+
+@pytest.mark.parametrize("name", ["faust-representative", "faust-prototype"])
+def test_the_scale_goes_by_equal_ratios_to_the_one_that_predicts(name: str, source: ImageSource) -> None:
+    method = started(name, source, scale=0.02, final_scale=0.32)
+    assert method.scale == 0.32
+    x, y = batch(source, 6)
+    for share, scale in ((0.0, 0.02), (0.25, 0.04), (0.5, 0.08), (1.0, 0.32), (0.75, 0.16)):
+        method.enter_epoch(share)
+        scheduled, plain = method, started(name, source, scale=scale)
+        for mine, other in zip(scheduled.losses(x, y), plain.losses(x, y), strict=True):
+            torch.testing.assert_close(mine, other)
 
 
 OTHERWISE = {
@@ -398,13 +426,14 @@ def test_every_option_changes_what_is_learned_or_predicted(name: str, option: st
     def outcome(**options: object) -> torch.Tensor:
         method = started(name, source, **options)
         x, y = batch(source)
+        method.enter_epoch(0.5)
         with seeded(2):
             losses = torch.cat([loss.detach() for loss in method.losses(x, y)])
         with evaluating(method):
             method.finish(source)
             return torch.cat([losses, method.scores(x).mean(0).flatten()])
 
-    besides = {"contrast": 0.5} if (name, option) == ("faust-representative", "temperature") else {}
+    besides = {"contrast": 0.5} if option == "temperature" and "contrast" in METHODS[name].options() else {}
     assert not torch.allclose(outcome(**besides), outcome(**besides, **{option: value}))
 
 

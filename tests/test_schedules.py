@@ -21,6 +21,7 @@ EVERY_PAIR = [
     for schedule in SCHEDULES
     if schedule == "sequential" or issubclass(method, LocalMethod)
 ]
+TERMS = {"final_scale": 0.1, "contrast": 0.5, "matching": 0.5}
 LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMethod)]
 
 
@@ -111,13 +112,23 @@ class NoWaiting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("name", "schedule"), EVERY_PAIR)
+@pytest.mark.parametrize(
+    ("name", "schedule", "options"),
+    [(*pair, {}) for pair in EVERY_PAIR]
+    + [(name, "sequential", TERMS) for name in ("faust-representative", "faust-prototype")],
+)
 def test_nothing_between_batches_waits_for_the_device(
-    name: str, schedule: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    schedule: str,
+    options: dict[str, object],
+    source: ImageSource,
+    held_out: ImageSource,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     distortion = Augmentation(flip=schedule != "greedy", crop=int(schedule != "greedy"))
     images = ImageSource(source.images, source.scaling, source.class_names, distortion)
-    trainer = small_trainer(name, images, held_out, network=NetworkSettings((24, 20), 12, dropout=0.1), schedule=schedule)
+    network = NetworkSettings((24, 20), 12, dropout=0.1)
+    trainer = small_trainer(name, images, held_out, network=network, schedule=schedule, options=options)
 
     def after_batch() -> None:
         if trainer.batch == 3:
