@@ -25,7 +25,7 @@ PAIRS = [
     for schedule in SCHEDULES
     if schedule == "sequential" or issubclass(method, LocalMethod)
 ]
-REPEATABLE = ("backprop", "ffcm", "faust-representative", "faust-prototype")
+REPEATABLE = ("backprop", "ffcm", "faust-representative", "faust-prototype", "faust-centroid")
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,8 @@ def test_a_recorded_step_learns_what_the_cpu_learns(
 
 @pytest.mark.parametrize(
     ("name", "schedule"),
-    [(name, s) for name in ("faust-representative", "faust-prototype") for s in SCHEDULES],
+    [("faust-centroid", "sequential")]
+    + [(name, s) for name in ("faust-representative", "faust-prototype") for s in SCHEDULES],
 )
 def test_a_recorded_step_reads_the_scale_of_its_epoch(
     name: str, schedule: str, source: ImageSource, held_out: ImageSource

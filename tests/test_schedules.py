@@ -93,9 +93,28 @@ def test_the_first_greedy_layer_learns_what_it_would_learn_beside_the_others(
     assert torch.equal(greedy.method.network[0].linear.weight, together.method.network[0].linear.weight)
 
 
-def test_backprop_cannot_be_trained_greedily(source: ImageSource, held_out: ImageSource) -> None:
-    with pytest.raises(FaustnetError, match="layers of backprop need each other, so there is no greedy schedule"):
-        small_trainer("backprop", source, held_out, schedule="greedy")
+@pytest.mark.parametrize("schedule", ["greedy", "wavefront"])
+@pytest.mark.parametrize("name", ["backprop", "faust-centroid"])
+def test_layers_that_are_trained_together_have_one_schedule(
+    name: str, schedule: str, source: ImageSource, held_out: ImageSource
+) -> None:
+    said = f"layers of {name} are trained together, so there is no {schedule} schedule: use sequential"
+    with pytest.raises(FaustnetError, match=said):
+        small_trainer(name, source, held_out, schedule=schedule)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_recording_knows_all_that_a_step_of_the_sequential_schedule_changes(name: str, source: ImageSource) -> None:
+    method = started(name, source)
+    schedule = Sequential(method, source, OptimiserSettings())
+    schedule.enter(0)
+    schedule.begin(torch.arange(320).view(5, 64), torch.full((5,), 1e-3, dtype=torch.float64), 0)
+    before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+    schedule.step()
+    known = {tensor.data_ptr() for tensor in schedule._all_changes()}
+    changed = {name: tensor for name, tensor in method.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert ("references.layer_0" in changed) == (name == "faust-centroid")
+    assert {name for name, tensor in changed.items() if tensor.data_ptr() not in known} == set()
 
 
 class NoWaiting(TorchDispatchMode):
@@ -115,7 +134,7 @@ class NoWaiting(TorchDispatchMode):
 @pytest.mark.parametrize(
     ("name", "schedule", "options"),
     [(*pair, {}) for pair in EVERY_PAIR]
-    + [(name, "sequential", TERMS) for name in ("faust-representative", "faust-prototype")],
+    + [(name, "sequential", TERMS) for name in ("faust-representative", "faust-prototype", "faust-centroid")],
 )
 def test_nothing_between_batches_waits_for_the_device(
     name: str,

@@ -59,9 +59,10 @@ def test_a_run_that_was_put_down_ends_as_one_that_was_not(
 @pytest.mark.parametrize("stop_at", [3, 5, 8, 12])
 @pytest.mark.parametrize(
     ("name", "schedule"),
-    [(name, s) for name in ("faust-representative", "faust-prototype") for s in ("sequential", "wavefront", "greedy")],
+    [("faust-centroid", "sequential")]
+    + [(name, s) for name in ("faust-representative", "faust-prototype") for s in ("sequential", "wavefront", "greedy")],
 )
-def test_a_scale_that_changes_is_taken_up_where_it_was(
+def test_a_scale_that_changes_and_running_means_are_taken_up_where_they_were(
     name: str, schedule: str, stop_at: int, source: ImageSource, held_out: ImageSource
 ) -> None:
     def make() -> Trainer:
