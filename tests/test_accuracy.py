@@ -17,6 +17,15 @@ def test_faust_reaches_96_percent_on_digits(faustnet: Command, tmp_path: Path) -
     assert json.loads(answer.out)["test_accuracy"] >= 0.96
 
 
+@pytest.mark.parametrize("name", ["faust-representative", "faust-prototype", "faust-centroid"])
+def test_all_of_the_objective_together_reaches_96_percent_on_digits(name: str, faustnet: Command, tmp_path: Path) -> None:
+    answer = faustnet(
+        "train", "--recipe", "digits", "--method", name, "--set", "options.final_scale=0.1", "--set", "options.matching=1",
+        "--set", "options.contrast=0.2", "--device", "cpu", "--out", tmp_path / "run", "--json",
+    )  # fmt: skip
+    assert json.loads(answer.out)["test_accuracy"] >= 0.96
+
+
 @pytest.mark.parametrize(("dataset", "epochs", "bar"), [("mnist", 5, 0.975), ("cifar10", 10, 0.50)])
 def test_faust_representative_with_its_defaults(
     dataset: str, epochs: int, bar: float, large_data: Path, faustnet: Command, tmp_path: Path

@@ -25,6 +25,7 @@ PAIRS = [
     for schedule in SCHEDULES
     if schedule == "sequential" or issubclass(method, LocalMethod)
 ]
+REPEATABLE = ("backprop", "ffcm", "faust-representative", "faust-prototype", "faust-centroid")
 
 
 @pytest.fixture(autouse=True)
@@ -106,16 +107,32 @@ def learns_without_waiting(trained: Trainer, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("network", [DENSE, CONVOLUTIONAL], ids=["dense", "convolutional"])
-@pytest.mark.parametrize(("name", "schedule"), [pair for pair in PAIRS if pair[0] in ("backprop", "faust-representative")])
+@pytest.mark.parametrize(("name", "schedule"), [pair for pair in PAIRS if pair[0] in REPEATABLE])
 def test_a_recorded_step_learns_what_the_cpu_learns(
     name: str, schedule: str, network: NetworkSettings, source: ImageSource, held_out: ImageSource
 ) -> None:
-    """The other methods draw images for every batch, and draw others on a GPU."""
+    """The other methods draw images or labels for every batch, and draw others on a GPU."""
     cpu = run_to_end(trainer(name, source, held_out, network, schedule=schedule))
     gpu = run_to_end(trainer(name, on_gpu(source), on_gpu(held_out), network, schedule=schedule))
     for one, other in zip(cpu.history, gpu.history, strict=True):
         for mine, theirs in zip(one.losses, other.losses, strict=True):
             assert mine is theirs is None or theirs == pytest.approx(mine, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [("faust-centroid", "sequential")]
+    + [(name, s) for name in ("faust-representative", "faust-prototype") for s in SCHEDULES],
+)
+def test_a_recorded_step_reads_the_scale_of_its_epoch(
+    name: str, schedule: str, source: ImageSource, held_out: ImageSource
+) -> None:
+    options = {"final_scale": 0.2, "matching": 0.5}
+    cpu = run_to_end(trainer(name, source, held_out, options=options, schedule=schedule))
+    gpu = run_to_end(trainer(name, on_gpu(source), on_gpu(held_out), options=options, schedule=schedule))
+    for one, other in zip(cpu.history, gpu.history, strict=True):
+        for mine, theirs in zip(one.losses, other.losses, strict=True):
+            assert mine is theirs is None or theirs == pytest.approx(mine, rel=0.02)
 
 
 def test_a_run_on_the_gpu_can_be_put_down_and_taken_up(source: ImageSource, held_out: ImageSource) -> None:
@@ -144,14 +161,16 @@ def relative(one: Tensor, other: Tensor) -> float:
 @pytest.mark.parametrize(
     ("classes", "count", "values", "smoothing"), [(10, 1, 256, 0.0), (7, 1, 40, 0.1), (7, 3, 40, 0.1), (100, 1, 300, 0.0)]
 )
-def test_the_tuplet_kernel_is_the_formula(classes: int, count: int, values: int, smoothing: float) -> None:
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_the_tuplet_kernel_is_the_formula(classes: int, count: int, values: int, smoothing: float, scheduled: bool) -> None:
     torch.manual_seed(0)
+    scale = torch.tensor(0.02, device="cuda") if scheduled else 0.02
     exact = torch.randn(3, 50 + classes * count, values, dtype=torch.float64).requires_grad_()
     labels, weights = torch.randint(classes, (3, 50)), torch.rand(3)
     distances = squared_distances(exact[:, :50], exact[:, 50:]).view(3, 50, classes, count)
     expected = tuplet_loss(soft_minimum(distances, 0.02), labels, 0.02, smoothing)
     rough = exact.detach().float().cuda().requires_grad_()
-    found = reference_tuplet_loss(rough, labels.cuda(), classes, 0.02, smoothing)
+    found = reference_tuplet_loss(rough, labels.cuda(), classes, scale, smoothing)
     assert relative(found, expected) < 1e-5
     (by_exact,) = torch.autograd.grad((expected * weights).sum(), exact)
     (by_rough,) = torch.autograd.grad((found * weights.cuda()).sum(), rough)

@@ -11,6 +11,7 @@ from faustnet.losses import (
     marginal_contrastive_loss,
     paired_squared_distances,
     reference_tuplet_loss,
+    similarity_matching_loss,
     soft_minimum,
     squared_distances,
     symmetric_loss,
@@ -130,6 +131,7 @@ def test_layers_that_are_computed_at_once_are_computed_each_by_itself() -> None:
         lambda p, n: goodness_loss(p, n, 2.0): (goodness(anchors), goodness(random(3, 8, 6))),
         lambda p, n: triplet_loss(p, n, 1.0): (goodness(anchors), goodness(random(3, 8, 6))),
         tuplet_loss: (paired_squared_distances(anchors, others), labels),
+        similarity_matching_loss: (anchors, labels),
         lambda e, y: reference_tuplet_loss(e, y, 4, 0.5): (torch.cat([anchors, references], dim=1), labels),
     }
     for function, arguments in calls.items():
@@ -181,3 +183,36 @@ def test_mixed_anchors_have_mixed_targets_in_the_tuplet_loss_and_its_gradient() 
     expected = (own * by_anchor(labels) + (1 - own) * by_anchor(labels.roll(-1))).mean()
     assert loss(embedding, own).item() == pytest.approx(expected.item())
     assert torch.autograd.gradcheck(lambda rows: loss(rows, own), embedding.requires_grad_())
+
+
+@pytest.mark.parametrize("own", [None, [0.9, 0.5, 0.7, 1.0, 0.6, 0.8, 0.55]])
+def test_the_similarity_matching_loss_written_out(own: list[float] | None) -> None:
+    """For two layers at once; where rows were blended, with the cosines of the blended one-hot labels."""
+    embedding, labels = random(2, 7, 5), [0, 1, 0, 1, 2, 0, 1]
+    shares = None if own is None else torch.tensor(own, dtype=torch.float64)
+    found = similarity_matching_loss(embedding, torch.tensor(labels).expand(2, -1), shares)
+    targets = [[float(label == c) for c in range(3)] for label in labels]
+    if own is not None:
+        following = [*targets[1:], targets[0]]
+        triples = zip(own, targets, following, strict=True)
+        targets = [[s * a + (1 - s) * b for a, b in zip(mine, other, strict=True)] for s, mine, other in triples]
+
+    def cosine(a: list[float], b: list[float]) -> float:
+        return sum(p * q for p, q in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
+
+    for loss, rows in zip(found.tolist(), embedding.tolist(), strict=True):
+        pairs = [(i, j) for i in range(7) for j in range(7)]
+        errors = [(cosine(rows[i], rows[j]) - cosine(targets[i], targets[j])) ** 2 for i, j in pairs]
+        assert loss == pytest.approx(sum(errors) / 49, rel=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_scale_of_the_distances_may_be_a_tensor(count: int) -> None:
+    embedding, labels = random(6 + 4 * count, 5).requires_grad_(), torch.tensor([0, 3, 1, 1, 2, 0])
+    scale = torch.tensor(0.3, dtype=torch.float64)
+    plain, found = (reference_tuplet_loss(embedding, labels, 4, s, 0.1) for s in (0.3, scale))
+    assert torch.equal(found, plain)
+    assert torch.autograd.gradcheck(lambda rows: reference_tuplet_loss(rows, labels, 4, scale, 0.1), embedding)
+    scale.fill_(0.7)
+    other = reference_tuplet_loss(embedding, labels, 4, 0.7, 0.1)
+    assert torch.equal(reference_tuplet_loss(embedding, labels, 4, scale, 0.1), other)

@@ -7,12 +7,14 @@ from conftest import SMALL, run_to_end, small_method, small_trainer, started
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.evaluation import evaluating
-from faustnet.losses import marginal_contrastive_loss, squared_distances
+from faustnet.losses import marginal_contrastive_loss, similarity_matching_loss, squared_distances, tuplet_loss
 from faustnet.methods import METHODS, LocalMethod
+from faustnet.methods.centroid import FIRST_IMAGES
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
 from faustnet.randomness import seeded
 from faustnet.read_outs import ReadOut
+from faustnet.references import ClassIndex
 
 VARIANTS = [(name, {}) for name in METHODS] + [
     ("forward-forward", {"inference": "one-pass"}),
@@ -21,6 +23,9 @@ VARIANTS = [(name, {}) for name in METHODS] + [
     ("faust-representative", {"representatives": 2, "choice": "k-means", "contrast": 0.5}),
     ("faust-prototype", {"prototypes": 3}),
     ("faust-representative", {"mixup": 0.2}),
+    ("faust-representative", {"matching": 1.0, "mixup": 0.2, "final_scale": 0.05}),
+    ("faust-prototype", {"prototypes": 2, "contrast": 0.5, "matching": 1.0, "mixup": 0.2, "final_scale": 0.05}),
+    ("faust-centroid", {"momentum": 0.5, "matching": 1.0, "final_scale": 0.05}),
     ("backprop", {"mixup": 0.2}),
 ]
 LOCAL = [(name, options) for name, options in VARIANTS if issubclass(METHODS[name], LocalMethod)]
@@ -338,7 +343,7 @@ def test_prototypes_are_references_that_the_layers_own_loss_moves(source: ImageS
     assert not method.network[1].prototypes.grad.any()
 
 
-@pytest.mark.parametrize("name", ["backprop", "faust-representative"])
+@pytest.mark.parametrize("name", ["backprop", "faust-representative", "faust-prototype"])
 def test_mixup_blends_neighbours_and_their_labels(name: str, source: ImageSource) -> None:
     """The loss is linear in the labels: own share of the loss for the own label, and the rest of that for the next one's."""
     method, plain = started(name, source, mixup=0.5), started(name, source)
@@ -358,8 +363,9 @@ def test_mixup_blends_neighbours_and_their_labels(name: str, source: ImageSource
     torch.testing.assert_close(next(iter(method.losses(x, y)))[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_contrast_adds_the_contrastive_loss_of_the_anchors_alone(source: ImageSource) -> None:
-    plain, both = (started("faust-representative", source, contrast=weight, temperature=0.3) for weight in (0.0, 0.7))
+@pytest.mark.parametrize("name", ["faust-representative", "faust-prototype"])
+def test_contrast_adds_the_contrastive_loss_of_the_anchors_alone(name: str, source: ImageSource) -> None:
+    plain, both = (started(name, source, contrast=weight, temperature=0.3) for weight in (0.0, 0.7))
     x, y = batch(source)
     embedding = next(plain.network.walk(plain.rows(x, y)))
     contrast = marginal_contrastive_loss(embedding[:48], y, torch.tensor(0.0), 0.3)
@@ -367,7 +373,93 @@ def test_contrast_adds_the_contrastive_loss_of_the_anchors_alone(source: ImageSo
     torch.testing.assert_close(other, one + 0.7 * contrast)
 
 
+@pytest.mark.parametrize("mixup", [0.0, 0.5])
+@pytest.mark.parametrize("name", ["faust-representative", "faust-prototype"])
+def test_matching_adds_the_similarity_matching_loss_of_the_anchors_alone(
+    name: str, mixup: float, source: ImageSource
+) -> None:
+    plain, both = (started(name, source, matching=weight, mixup=mixup) for weight in (0.0, 0.7))
+    x, y = batch(source)
+    embedding = next(both.network.walk(both.rows(x, y)))
+    matching = similarity_matching_loss(embedding[:48], y, both.mixing.own(48))
+    one, other = (method.local_loss(embedding[None], y[None], slice(0, 1)) for method in (plain, both))
+    torch.testing.assert_close(other, one + 0.7 * matching)
+
+
+@pytest.mark.parametrize("name", ["faust-representative", "faust-prototype", "faust-centroid"])
+def test_the_scale_goes_by_equal_ratios_to_the_one_that_predicts(name: str, source: ImageSource) -> None:
+    method = started(name, source, scale=0.02, final_scale=0.32)
+    assert method.scale == 0.32
+    x, y = batch(source, 6)
+    for share, scale in ((0.0, 0.02), (0.25, 0.04), (0.5, 0.08), (1.0, 0.32), (0.75, 0.16)):
+        method.enter_epoch(share)
+        scheduled, plain = method, started(name, source, scale=scale)
+        if name == "faust-centroid":  # what it has taken in
+            plain.load_state_dict(scheduled.state_dict())
+        for mine, other in zip(scheduled.losses(x, y), plain.losses(x, y), strict=True):
+            torch.testing.assert_close(mine, other)
+
+
+def test_centroids_are_running_means_that_no_batch_outweighs_by_coming_first(source: ImageSource) -> None:
+    """A batch's weight is momentum to the power of how many with its class came after it."""
+    method = started("faust-centroid", source, momentum=0.6)
+    begun = [layer.clone() for layer in method.references]
+    means: list[list[list[torch.Tensor]]] = [[[layer[c, 0]] for c in range(10)] for layer in begun]
+    for first in (0, 1, 2):
+        x, y = source.plain(torch.arange(first, first + 4)), source.labels[first : first + 4]
+        for layer, embedding in zip(means, method.network.walk(x), strict=True):
+            for number in set(y.tolist()):
+                layer[number].append(embedding[y == number].mean(0).detach())
+        list(method.losses(x, y))
+    assert {len(found) for found in means[0]} > {1, 2}, "some classes came several times, some never"
+    for layer, references, start in zip(means, method.references, begun, strict=True):
+        for number, found in enumerate(layer):
+            weights = [0.6**age for age in reversed(range(len(found)))]
+            expected = sum(w * mean for w, mean in zip(weights, found, strict=True)) / sum(weights)
+            torch.testing.assert_close(references[number, 0], expected)
+            assert len(found) > 1 or torch.equal(references[number], start[number])
+
+
+def test_centroids_begin_as_means_of_training_images_of_their_class(source: ImageSource) -> None:
+    method = started("faust-centroid", source)
+    with seeded(1):
+        index = ClassIndex(source.labels, 10)
+        sampled = [index.sample(number, FIRST_IMAGES) for number in range(10)]
+    for number, positions in enumerate(sampled):
+        assert set(source.labels[positions].tolist()) == {number}
+        for layer, embedding in zip(method.references, method.network.walk(source.plain(positions)), strict=True):
+            torch.testing.assert_close(layer[number, 0], embedding.mean(0))
+
+
+def test_the_gradient_flows_through_the_batchs_share_of_the_centroids(source: ImageSource) -> None:
+    """After a start with one batch a share is (1 − m) / (1 − m²)."""
+    method = started("faust-centroid", source, NetworkSettings((24, 20), 12), momentum=0.5).double()
+    x, y = batch(source, 30)
+    x = x.double()
+    kept, layer = next(iter(method.references)).clone()[:, 0], method.network[0]
+    embedding = layer(x.flatten(1))[1]
+    centroids = [(kept[c] + 2 * embedding[y == c].mean(0)) / 3 if c in y else kept[c] for c in range(10)]
+    expected = tuplet_loss(squared_distances(embedding, torch.stack(centroids)), y, 0.02)
+    loss = next(iter(method.losses(x, y)))[0]
+    torch.testing.assert_close(loss, expected)
+    for mine, theirs in zip(
+        torch.autograd.grad(loss, list(layer.parameters())),
+        torch.autograd.grad(expected, list(layer.parameters())),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(next(iter(method.references))[:, 0], torch.stack(centroids).detach())
+
+
+def test_a_class_without_images_has_no_centroid(source: ImageSource) -> None:
+    index = (source.labels != 3).nonzero().flatten()
+    images = ImageSource(source.images.take(index), source.scaling, source.class_names)
+    with pytest.raises(FaustnetError, match="Class '3' has no training image"):
+        started("faust-centroid", images)
+
+
 OTHERWISE = {
+    "momentum": 0.5,
     "label_smoothing": 0.3,
     "threshold": 2.0,
     "label_length": 1.0,
@@ -398,13 +490,14 @@ def test_every_option_changes_what_is_learned_or_predicted(name: str, option: st
     def outcome(**options: object) -> torch.Tensor:
         method = started(name, source, **options)
         x, y = batch(source)
+        method.enter_epoch(0.5)
         with seeded(2):
             losses = torch.cat([loss.detach() for loss in method.losses(x, y)])
         with evaluating(method):
             method.finish(source)
             return torch.cat([losses, method.scores(x).mean(0).flatten()])
 
-    besides = {"contrast": 0.5} if (name, option) == ("faust-representative", "temperature") else {}
+    besides = {"contrast": 0.5} if option == "temperature" and "contrast" in METHODS[name].options() else {}
     assert not torch.allclose(outcome(**besides), outcome(**besides, **{option: value}))
 
 

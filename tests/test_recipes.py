@@ -16,9 +16,11 @@ FULL = {
         "chosen": [4, 5],
         "choice": "random",
         "scale": 1e-5,
+        "final_scale": 0.1,
         "label_smoothing": 0.1,
         "contrast": 0.5,
         "temperature": 0.2,
+        "matching": 0.7,
         "mixup": 0.3,
     },
     "network": {

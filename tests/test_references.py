@@ -4,7 +4,14 @@ import pytest
 import torch
 
 from faustnet.errors import FaustnetError
-from faustnet.references import ClassIndex, choose_representatives, middles, named_representatives, reference_scores
+from faustnet.references import (
+    ClassIndex,
+    choose_representatives,
+    middles,
+    moved_centroids,
+    named_representatives,
+    reference_scores,
+)
 
 LABELS = torch.tensor([2, 0, 1, 1, 0, 2, 1, 1])
 NAMES = ["apple", "bear", "cup"]
@@ -93,3 +100,22 @@ def test_an_image_that_is_its_own_reference_has_distance_zero_despite_rounding()
     scores = reference_scores(embedding, embedding.unsqueeze(1), 1.0)
     assert scores.isfinite().all()
     assert scores.argmax(dim=1).tolist() == list(range(50))
+
+
+def test_centroids_take_in_the_mean_of_their_class_and_the_gradient_flows_through_its_share() -> None:
+    """Two layers at once; the third class is not in the batch, though it would have a share."""
+    torch.manual_seed(0)
+    centroids, embedding = torch.randn(2, 3, 4).double(), torch.randn(2, 5, 4).double().requires_grad_()
+    labels, shares = torch.tensor([1, 0, 1, 1, 0]), torch.tensor([0.3, 1.0, 0.5]).double()
+    found = moved_centroids(centroids, embedding, labels, shares)
+    for layer in range(2):
+        for number in range(2):
+            members = [embedding[layer, i] for i in range(5) if labels[i] == number]
+            mean = sum(members) / len(members)
+            expected = (1 - shares[number]) * centroids[layer, number] + shares[number] * mean
+            torch.testing.assert_close(found[layer, number], expected)
+        assert torch.equal(found[layer, 2], centroids[layer, 2])
+    (gradient,) = torch.autograd.grad(found[0, 0].sum(), embedding)
+    expected_gradient = torch.zeros_like(embedding)
+    expected_gradient[0, [1, 4]] = 0.3 / 2
+    torch.testing.assert_close(gradient, expected_gradient)

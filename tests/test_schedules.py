@@ -21,6 +21,7 @@ EVERY_PAIR = [
     for schedule in SCHEDULES
     if schedule == "sequential" or issubclass(method, LocalMethod)
 ]
+TERMS = {"final_scale": 0.1, "contrast": 0.5, "matching": 0.5}
 LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMethod)]
 
 
@@ -92,9 +93,28 @@ def test_the_first_greedy_layer_learns_what_it_would_learn_beside_the_others(
     assert torch.equal(greedy.method.network[0].linear.weight, together.method.network[0].linear.weight)
 
 
-def test_backprop_cannot_be_trained_greedily(source: ImageSource, held_out: ImageSource) -> None:
-    with pytest.raises(FaustnetError, match="layers of backprop need each other, so there is no greedy schedule"):
-        small_trainer("backprop", source, held_out, schedule="greedy")
+@pytest.mark.parametrize("schedule", ["greedy", "wavefront"])
+@pytest.mark.parametrize("name", ["backprop", "faust-centroid"])
+def test_layers_that_are_trained_together_have_one_schedule(
+    name: str, schedule: str, source: ImageSource, held_out: ImageSource
+) -> None:
+    said = f"layers of {name} are trained together, so there is no {schedule} schedule: use sequential"
+    with pytest.raises(FaustnetError, match=said):
+        small_trainer(name, source, held_out, schedule=schedule)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_recording_knows_all_that_a_step_of_the_sequential_schedule_changes(name: str, source: ImageSource) -> None:
+    method = started(name, source)
+    schedule = Sequential(method, source, OptimiserSettings())
+    schedule.enter(0)
+    schedule.begin(torch.arange(320).view(5, 64), torch.full((5,), 1e-3, dtype=torch.float64), 0)
+    before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+    schedule.step()
+    known = {tensor.data_ptr() for tensor in schedule._all_changes()}
+    changed = {name: tensor for name, tensor in method.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert ("references.layer_0" in changed) == (name == "faust-centroid")
+    assert {name for name, tensor in changed.items() if tensor.data_ptr() not in known} == set()
 
 
 class NoWaiting(TorchDispatchMode):
@@ -111,13 +131,23 @@ class NoWaiting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("name", "schedule"), EVERY_PAIR)
+@pytest.mark.parametrize(
+    ("name", "schedule", "options"),
+    [(*pair, {}) for pair in EVERY_PAIR]
+    + [(name, "sequential", TERMS) for name in ("faust-representative", "faust-prototype", "faust-centroid")],
+)
 def test_nothing_between_batches_waits_for_the_device(
-    name: str, schedule: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    schedule: str,
+    options: dict[str, object],
+    source: ImageSource,
+    held_out: ImageSource,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     distortion = Augmentation() if schedule == "greedy" else Augmentation(True, crop=1, cutout=2, rotation=10, zoom=0.1)
     images = ImageSource(source.images, source.scaling, source.class_names, distortion)
-    trainer = small_trainer(name, images, held_out, network=NetworkSettings((24, 20), 12, dropout=0.1), schedule=schedule)
+    network = NetworkSettings((24, 20), 12, dropout=0.1)
+    trainer = small_trainer(name, images, held_out, network=network, schedule=schedule, options=options)
 
     def after_batch() -> None:
         if trainer.batch == 3:

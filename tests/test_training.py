@@ -59,6 +59,37 @@ def test_a_run_that_was_put_down_ends_as_one_that_was_not(
     assert [epoch.losses for epoch in continued.history] == [epoch.losses for epoch in whole.history]
 
 
+@pytest.mark.parametrize("stop_at", [3, 5, 8, 12])
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [("faust-centroid", "sequential")]
+    + [(name, s) for name in ("faust-representative", "faust-prototype") for s in ("sequential", "wavefront", "greedy")],
+)
+def test_a_scale_that_changes_and_running_means_are_taken_up_where_they_were(
+    name: str, schedule: str, stop_at: int, source: ImageSource, held_out: ImageSource
+) -> None:
+    def make() -> Trainer:
+        return small_trainer(name, source, held_out, options={"final_scale": 0.5}, schedule=schedule, epochs=3)
+
+    interrupted, continued = make(), make()
+    run_batches(interrupted, stop_at)
+    continued.restore(*interrupted.state())
+    assert same_weights(run_to_end(continued), run_to_end(make()))
+
+
+@pytest.mark.parametrize(("schedule", "stages"), [("sequential", 1), ("wavefront", 1), ("greedy", 2)])
+def test_the_scale_is_that_of_the_epoch_in_its_stage(
+    schedule: str, stages: int, source: ImageSource, held_out: ImageSource
+) -> None:
+    options = {"scale": 0.01, "final_scale": 0.16}
+    trainer = small_trainer("faust-prototype", source, held_out, options=options, schedule=schedule, epochs=3)
+    now = trainer.method.objective.now
+    scales: list[float] = []
+    assert trainer.run(lambda: scales.append(now.item()), lambda epoch: None)
+    assert trainer.method.objective.now is now, "a recorded step reads it there"
+    assert scales == pytest.approx(([0.01] * 5 + [0.04] * 5 + [0.16] * 5) * stages)
+
+
 @pytest.mark.parametrize("stop_at", [3, 10, 12, 20])
 def test_a_greedy_run_can_be_put_down_in_any_stage(stop_at: int, source: ImageSource, held_out: ImageSource) -> None:
     def make() -> Trainer:

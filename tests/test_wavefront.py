@@ -39,9 +39,10 @@ def trainer(
     network: NetworkSettings = UNEQUAL,
     optimiser: str = "adam",
     epochs: int = 3,
+    options: dict[str, object] | None = None,
 ) -> Trainer:
     settings = TrainingSettings(epochs=epochs, batch_size=64, schedule=schedule, evaluate_every=max(1, epochs // 4))
-    method = small_method(name, network).double()
+    method = small_method(name, network, **(options or {})).double()
     return Trainer(method, images, replace(images, augmentation=Augmentation()), settings, OPTIMISERS[optimiser], seed=0)
 
 
@@ -115,6 +116,15 @@ def test_two_hundred_steps_give_the_weights_of_the_sequential_schedule(
     for mine, theirs in zip(one.method.parameters(), other.method.parameters(), strict=True):
         assert (mine - theirs).norm() <= 1e-5 * theirs.norm()
     assert_same(one, other)
+
+
+@pytest.mark.parametrize("name", ["faust-representative", "faust-prototype"])
+def test_it_is_the_same_with_a_scale_that_changes_and_terms_of_the_batch(name: str, exact: ImageSource) -> None:
+    options = {"final_scale": 0.2, "contrast": 0.3, "matching": 0.7, "mixup": 0.4}
+    one, other = (run_to_end(trainer(schedule, exact, name, options=options)) for schedule in ("wavefront", "sequential"))
+    assert_same(one, other)
+    plain = run_to_end(trainer("wavefront", exact, name))
+    assert one.history[-1].losses != pytest.approx(plain.history[-1].losses)
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)

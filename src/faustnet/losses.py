@@ -51,6 +51,20 @@ def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: Tensor,
     return -(total / others + others.log()).mean(dim=-1)
 
 
+def similarity_matching_loss(embedding: Tensor, labels: Tensor, own: Tensor | None = None) -> Tensor:
+    """The mean squared difference between the cosines of a batch's rows, each with each, and those of their one-hot labels,
+    or if the rows were `mixed` by these shares of labels mixed alike. (…, B, e), (…, B), (B,) → (…)
+
+    Nøkland and Eidnes' (2019) similarity matching loss; they take each row's mean away first, here rows are as they are.
+    """
+    rows = functional.normalize(_exact(embedding), dim=-1)
+    alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)).to(rows.dtype)  # the products of one-hot labels
+    products = mixed(mixed(alike, own).mT, own)
+    lengths = products.diagonal(dim1=-2, dim2=-1).sqrt()
+    targets = products / (lengths.unsqueeze(-1) * lengths.unsqueeze(-2))
+    return (torch.matmul(rows, rows.mT) - targets).square().mean(dim=(-2, -1))
+
+
 def squared_distances(anchors: Tensor, references: Tensor) -> Tensor:
     """d(a, b) = ‖a − b‖² of every anchor to every reference, (…, B, e) and (…, R, e) → (…, B, R).
 
@@ -102,15 +116,15 @@ def reference_tuplet_loss(
     embedding: Tensor,
     positive: Tensor,
     classes: int,
-    scale: float,
+    scale: float | Tensor,
     label_smoothing: float = 0.0,
     own: Tensor | None = None,
 ) -> Tensor:
     """Eq. 4 where all anchors share their references: `tuplet_loss` of the `soft_minimum` of `squared_distances`.
 
     (…, B + C · K, e), anchors first, then the references class by class, and (…, B) → (…). If the anchors were `mixed` by
-    these shares, so are their targets. The gradient is written out, because small operations are what a loss costs: this
-    takes half as many, and on a GPU two.
+    these shares, so are their targets. The scale may be a tensor, (), which gets no gradient. The gradient is written out,
+    because small operations are what a loss costs: this takes half as many, and on a GPU with a plain scale two.
     """
     return _ReferenceTuplet.apply(embedding, positive, classes, scale, label_smoothing, own)
 
@@ -129,7 +143,12 @@ class _ReferenceTuplet(torch.autograd.Function):
 
 
 def _reference_tuplet(
-    embedding: Tensor, positive: Tensor, classes: int, scale: float, label_smoothing: float, own: Tensor | None
+    embedding: Tensor,
+    positive: Tensor,
+    classes: int,
+    scale: float | Tensor,
+    label_smoothing: float,
+    own: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Each anchor's loss, (…, B), and the gradient of their mean by the embeddings, (…, B + C · K, e).
 
@@ -139,7 +158,8 @@ def _reference_tuplet(
     """
     batch = positive.shape[-1]
     count = (embedding.shape[-2] - batch) // classes
-    if count == 1 and own is None and embedding.dtype != torch.float64 and has_triton(embedding.device):
+    in_kernel = count == 1 and own is None and embedding.dtype != torch.float64 and has_triton(embedding.device)
+    if in_kernel and not isinstance(scale, Tensor):
         from faustnet.kernels import MOST_REFERENCES, reference_tuplet
 
         if classes <= MOST_REFERENCES:

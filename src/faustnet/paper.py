@@ -30,6 +30,7 @@ TITLES = {
     "faust-tuplet": "FAUST-vanilla tuplet",
     "faust-representative": "FAUST-representative tuplet",
     "faust-prototype": "FAUST-prototype",
+    "faust-centroid": "FAUST-centroid",
     "digits": "digits",
     "mnist": "MNIST",
     "fashion-mnist": "Fashion-MNIST",

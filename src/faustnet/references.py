@@ -113,6 +113,15 @@ class References(nn.Module):
             mine.copy_(new.reshape(mine.shape))
 
 
+def moved_centroids(centroids: Tensor, embedding: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+    """Each class's centroid with its share of the mean of a batch's embeddings of that class taken in: c + s · (mean − c). A
+    class that is not in the batch keeps its own. (…, C, e), (…, B, e), (B,), (C,) → (…, C, e)"""
+    members = (labels == torch.arange(len(shares), device=labels.device).unsqueeze(-1)).to(centroids.dtype)  # (C, B)
+    counts = members.sum(dim=-1, keepdim=True)
+    means = torch.matmul(members / counts.clamp_min(1), embedding)
+    return torch.lerp(centroids, means, shares.unsqueeze(-1) * (counts > 0))
+
+
 def reference_scores(embedding: Tensor, references: Tensor, scale: float) -> Tensor:
     """Eq. 5's summand, as a score: −‖f − f̂‖₂ to each class. (B, e) and (C, K, e) → (B, C)
 

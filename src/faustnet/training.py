@@ -147,7 +147,9 @@ class Trainer:
         epoch, size = len(self.history), self.settings.batch_size
         shuffle = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         order = torch.randperm(len(self.train.labels), generator=shuffle)
-        first_step = epoch % self.settings.epochs * self.batches  # of this epoch, in its stage
+        place = epoch % self.settings.epochs  # in its stage
+        self.method.enter_epoch(place / max(1, self.settings.epochs - 1))
+        first_step = place * self.batches
         steps = self.settings.epochs * self.batches
         rates = [self.optimiser.rate(first_step + batch, steps) for batch in range(self.batches)]
         batches = order[: self.batches * size].view(self.batches, size)

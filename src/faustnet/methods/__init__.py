@@ -7,6 +7,7 @@ from faustnet.devices import check_memory
 from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
 from faustnet.methods.base import SETTLED, LocalMethod, Method, PredictionSettings, Source, some_positions
+from faustnet.methods.centroid import FaustCentroid
 from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.faust import Faust, FaustPrototype, FaustRepresentative, FaustTriplet, FaustTuplet
 from faustnet.methods.ffcm import FFCM
@@ -31,6 +32,7 @@ METHODS: dict[str, type[Method]] = {
         FaustTuplet,
         FaustRepresentative,
         FaustPrototype,
+        FaustCentroid,
     )
 }
 

@@ -99,6 +99,10 @@ class Method(nn.Module, ABC):
     def start(self, train: Source) -> None:
         """Before training: choose representatives, index the classes. Draws from torch's global generator."""
 
+    def enter_epoch(self, share: float) -> None:
+        """Before an epoch's batches: 0 is the first epoch, 1 the last, of each layer's own if they train one by one. What
+        changes here is changed in place, for a recorded step reads it where it was."""
+
     @abstractmethod
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """One loss for each layer in order, from a batch of images (B, …) and labels (B,); a few at a time, (n,)."""

@@ -9,15 +9,9 @@ from torch import Tensor
 from faustnet.devices import check_memory
 from faustnet.errors import require
 from faustnet.layers import EmbeddingLayer
-from faustnet.losses import (
-    marginal_contrastive_loss,
-    mixed,
-    paired_squared_distances,
-    reference_tuplet_loss,
-    triplet_loss,
-    tuplet_loss,
-)
-from faustnet.methods.base import CHUNK, LocalMethod, MixUp, Source, check_label_smoothing, join_rows
+from faustnet.losses import mixed, paired_squared_distances, triplet_loss, tuplet_loss
+from faustnet.methods.base import CHUNK, LocalMethod, Method, MixUp, Source, check_label_smoothing, join_rows
+from faustnet.methods.objective import Objective
 from faustnet.network import Network, NetworkSettings, Shape, embedding_network
 from faustnet.references import (
     ClassIndex,
@@ -31,8 +25,8 @@ from faustnet.references import (
 CHOICES = ("random", "k-means")
 
 
-class Faust(LocalMethod):
-    """What the three variants share: the layers, and prediction by the distance to each class's references (Eq. 5)."""
+class Faust(Method):
+    """What all variants share: the layers, and prediction by the distance to each class's references (Eq. 5)."""
 
     def __init__(self, network: Network, classes: int, *, count: int, scale: float):
         super().__init__(network, classes)
@@ -78,7 +72,18 @@ class Faust(LocalMethod):
         return classes, used
 
 
-class FaustRepresentative(Faust):
+class FaustShared(Faust):
+    """All anchors of a batch are compared with the same references."""
+
+    def __init__(self, network: Network, classes: int, *, count: int, objective: Objective):
+        super().__init__(network, classes, count=count, scale=objective.last_scale)
+        self.objective = objective
+
+    def enter_epoch(self, share: float) -> None:
+        self.objective.enter_epoch(share)
+
+
+class FaustRepresentative(FaustShared, LocalMethod):
     """Section IV.C: a few fixed training images stand for each class, in every batch and in prediction.
 
     They pass through the layers together with the batch, B + C·K rows, and the gradient flows through their embeddings
@@ -87,8 +92,11 @@ class FaustRepresentative(Faust):
     "random" ones, which the seed draws, or "k-means", the middles of as many clusters of a class's images, for one the
     medoid.
 
+    From epoch to epoch the scale of the distances goes by equal ratios from `scale` to `final_scale`, or with 0 stays.
     `contrast` is the weight of a second term, the supervised contrastive loss of the batch's own embeddings at that
-    `temperature`. `mixup` is the α of MixUp: images of a batch are blended in pairs, and so are their labels.
+    `temperature`; `matching` that of another, which brings the cosines of the batch's embeddings to those of its labels.
+    `mixup` is the α of MixUp: images of a batch are blended in pairs, and so are their labels, but that to the contrast a
+    blend is of the class of its larger share.
     """
 
     name: ClassVar[str] = "faust-representative"
@@ -103,23 +111,21 @@ class FaustRepresentative(Faust):
         chosen: Sequence[int] = (),
         choice: str = "random",
         scale: float = 0.02,
+        final_scale: float = 0.0,
         label_smoothing: float = 0.0,
         contrast: float = 0.0,
         temperature: float = 0.1,
+        matching: float = 0.0,
         mixup: float = 0.0,
     ):
         require(representatives >= 1, f"A class needs at least one representative, not {representatives}.")
         require(choice in CHOICES, f"Representatives are chosen by {' or '.join(CHOICES)}, not {choice!r}.")
-        require(contrast >= 0, f"The weight of the contrast is 0 or more, not {contrast}.")
-        require(temperature > 0, f"The temperature must be positive, not {temperature}.")
         check_memory(classes * representatives * network[0].inputs)
-        check_label_smoothing(label_smoothing)
-        super().__init__(network, classes, count=representatives, scale=scale)
+        objective = Objective(classes, scale, final_scale, label_smoothing, contrast, temperature, matching)
+        super().__init__(network, classes, count=representatives, objective=objective)
         self.count = representatives
         self.chosen, self.choice = tuple(chosen), choice
-        self.contrast, self.temperature = contrast, temperature
         self.mixing = MixUp(mixup)
-        self.label_smoothing = label_smoothing
         self.register_buffer("images", torch.zeros(classes * representatives, network[0].inputs))
 
     images: Tensor  # the representatives themselves, scaled, class by class: (C · K, d)
@@ -142,50 +148,58 @@ class FaustRepresentative(Faust):
         return join_rows([mixed(x.flatten(1), self.mixing.own(len(x))), self.compared])
 
     def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        own = self.mixing.own(y.shape[-1])
-        losses = reference_tuplet_loss(embedding, y, self.classes, self.scale, self.label_smoothing, own)
-        if not self.contrast:
-            return losses
-        anchors = embedding[..., : y.shape[-1], :]
-        margin = torch.zeros((), dtype=losses.dtype, device=losses.device)
-        return losses + self.contrast * marginal_contrastive_loss(anchors, y, margin, self.temperature)
+        return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
 
     def finish(self, train: Source) -> None:
         self.references.set(self.network.walk(self.images))
 
 
-class FaustPrototype(Faust):
-    """Learned vectors stand for each class, `prototypes` of them in every layer's own embedding space, instead of images."""
+class FaustPrototype(FaustShared, LocalMethod):
+    """Learned vectors stand for each class, `prototypes` of them in every layer's own embedding space, instead of images.
+
+    The other options are as for representatives.
+    """
 
     name: ClassVar[str] = "faust-prototype"
     summary: ClassVar[str] = "tuplet loss of each image's distances to one learned vector (or K) of every class"
 
     def __init__(
-        self, network: Network, classes: int, *, prototypes: int = 1, scale: float = 0.02, label_smoothing: float = 0.0
+        self,
+        network: Network,
+        classes: int,
+        *,
+        prototypes: int = 1,
+        scale: float = 0.02,
+        final_scale: float = 0.0,
+        label_smoothing: float = 0.0,
+        contrast: float = 0.0,
+        temperature: float = 0.1,
+        matching: float = 0.0,
+        mixup: float = 0.0,
     ):
         require(prototypes >= 1, f"A class needs at least one prototype, not {prototypes}.")
         check_memory(classes * prototypes * sum(network.embedding_sizes))
-        check_label_smoothing(label_smoothing)
-        super().__init__(network, classes, count=prototypes, scale=scale)
-        self.label_smoothing = label_smoothing
+        objective = Objective(classes, scale, final_scale, label_smoothing, contrast, temperature, matching)
+        super().__init__(network, classes, count=prototypes, objective=objective)
         for layer in self._layers:
             layer.add_prototypes(classes * prototypes)
+        self.mixing = MixUp(mixup)  # last, so that the prototypes are the same with and without
 
     @property
     def _layers(self) -> list[EmbeddingLayer]:
         return [layer for layer in self.network if isinstance(layer, EmbeddingLayer)]
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        return x.flatten(1)
+        return mixed(x.flatten(1), self.mixing.own(len(x)))
 
     def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        return reference_tuplet_loss(embedding, y, self.classes, self.scale, self.label_smoothing)
+        return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
 
     def finish(self, train: Source) -> None:
         self.references.set(layer.references for layer in self._layers)
 
 
-class FaustVanilla(Faust):
+class FaustVanilla(Faust, LocalMethod):
     """Section IV.B: each anchor is compared with images drawn for it alone; classes are predicted by centroids.
 
     A positive is any image of the anchor's class, so once in a while the anchor itself.

@@ -119,7 +119,7 @@ class OneOptimiser(Schedule):
 
     def _changes(self) -> list[Tensor]:
         rates = [group["lr"] for group in self.optimiser.param_groups]
-        return [*self.method.parameters(), *remembered(self.optimiser), *rates]
+        return [*self.method.parameters(), *self.method.buffers(), *remembered(self.optimiser), *rates]
 
     def state(self) -> dict[str, Tensor]:
         names = self._parameter_names()
@@ -152,6 +152,6 @@ def local(method: Method, schedule: str) -> LocalMethod:
     """The method, if its layers can be trained apart."""
     if not isinstance(method, LocalMethod):
         raise FaustnetError(
-            f"The layers of {method.name} need each other, so there is no {schedule} schedule: use sequential."
+            f"The layers of {method.name} are trained together, so there is no {schedule} schedule: use sequential."
         )
     return method
