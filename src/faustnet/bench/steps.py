@@ -22,6 +22,7 @@ from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings, remembered
 from faustnet.precision import multiplying, set_product_type
 from faustnet.schedules import SCHEDULES
+from faustnet.schedules.base import Schedule
 from faustnet.schedules.recording import Plan, Repeated
 
 Step = Callable[[], object]
@@ -101,13 +102,16 @@ def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -
 
 
 def faust_step(case: Case, device: torch.device, schedule: str) -> Step:
-    """A step in the middle of an epoch. (At its end the wavefront takes as many more as there are layers, less one.)"""
     source = case.source(device)
     settings, options = NetworkSettings(case.widths, case.embedding), {"representatives": case.representatives}
     model = build("faust-representative", (case.inputs, 1, 1), case.classes, settings, options).to(device)
     set_product_type(model, case.precision)
     model.start(source)
-    order = SCHEDULES[schedule](model, source, OptimiserSettings())
+    return scheduled_step(SCHEDULES[schedule](model, source, OptimiserSettings()), case)
+
+
+def scheduled_step(order: Schedule, case: Case) -> Step:
+    """A step in the middle of an epoch. (At its end the wavefront takes as many more as there are layers, less one.)"""
     order.enter(0)
     batches, rates = case.plan()
     position = STEPS

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from faustnet.bench import memory, prediction, steps
+from faustnet.bench import convolutions, memory, prediction, steps
 from faustnet.bench.steps import Case
 from faustnet.data import load_data
 from faustnet.devices import has_triton
@@ -116,11 +116,26 @@ def measure_training(device: torch.device, seconds: float, data_dir: Path | None
     return {"training": found}
 
 
+def measure_convolutions(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
+    found = []
+    for network in (convolutions.VGG, convolutions.RESIDUAL):
+        line = convolutions.measure(network, device, seconds)
+        found.append(line)
+        ratios = [f"{name} {line[f'{name}_us'] / line['backprop_us']:.2f}" for name in ("sequential", "wavefront")]
+        what = f"{line['kind']}, batch {line['batch']}, {line['precision']}"
+        say(f"{what}: backprop {line['backprop_us'] / 1000:.1f} ms; times that: {', '.join(ratios)}")
+        if "backprop_peak_mib" in line:
+            peaks = [f"{name} {line[f'{name}_peak_mib']:,.0f} MiB" for name in convolutions.SYSTEMS]
+            say(f"  peak above the weights and their state: {', '.join(peaks)}")
+    return {"convolutions": found}
+
+
 PARTS: dict[str, Callable[[torch.device, float, Path | None, Say], dict[str, Any]]] = {
     "steps": measure_steps,
     "scaling": measure_scaling,
     "prediction": measure_prediction,
     "memory": measure_memory,
+    "convolutions": measure_convolutions,
     "early-exit": measure_early_exit,
     "training": measure_training,
 }

@@ -1,0 +1,79 @@
+"""Convolutional layers: the time of a training step and the memory that it takes, trained locally, layer after layer or all
+at once, and by backprop through the same blocks, which have the last layer's head only."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from faustnet.bench.steps import Case, microseconds, scheduled_step
+from faustnet.methods import build
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings
+from faustnet.precision import multiplying, set_product_type
+from faustnet.schedules import SCHEDULES
+from faustnet.schedules.base import Schedule
+
+VGG = NetworkSettings((128, 256, 256, 512, 512, 512), kind="vgg", pools=(2, 4, 5, 6), length="unit")
+RESIDUAL = NetworkSettings((128, 256, 512), kind="residual", pools=(1, 2, 3), length="unit")
+SYSTEMS = {
+    "backprop": ("backprop", "sequential"),
+    "sequential": ("faust-representative", "sequential"),
+    "wavefront": ("faust-representative", "wavefront"),
+}
+REPRESENTATIVES = 4
+OPTIMISER = OptimiserSettings("muon")
+GROUP = {"cpu": 1, "cuda": 24}  # steps that are timed together
+SMALLER = {"cpu": 8, "cuda": 1}  # by how much there are fewer channels and images
+
+
+def settings_for(network: NetworkSettings, device: torch.device) -> NetworkSettings:
+    """As large as the device likes it."""
+    factor = SMALLER[device.type]
+    return replace(network, widths=tuple(width // factor for width in network.widths), head=network.head // factor)
+
+
+def case_for(device: torch.device) -> Case:
+    precision = "bfloat16" if device.type == "cuda" else "float32"
+    return Case(batch=512 // SMALLER[device.type], representatives=REPRESENTATIVES, precision=precision)
+
+
+def schedule_of(system: str, network: NetworkSettings, case: Case, device: torch.device) -> Schedule:
+    name, order = SYSTEMS[system]
+    source = case.source(device)
+    options = {} if name == "backprop" else {"representatives": case.representatives, "scale": 5.0}
+    method = build(name, case.shape, case.classes, network, options).to(device)
+    set_product_type(method, case.precision)
+    method.start(source)
+    return SCHEDULES[order](method, source, OPTIMISER)
+
+
+def measure(network: NetworkSettings, device: torch.device, seconds: float) -> dict[str, Any]:
+    """One line of the result file's `convolutions`."""
+    torch.manual_seed(0)
+    case, network = case_for(device), settings_for(network, device)
+    found: dict[str, Any] = {
+        "kind": network.kind, "widths": network.widths, "head": network.head, "batch": case.batch,
+        "representatives": case.representatives, "precision": case.precision,
+    }  # fmt: skip
+    with multiplying(case.precision):
+        for system in SYSTEMS:
+            if device.type == "cuda":
+                found[f"{system}_peak_mib"] = _peak(schedule_of(system, network, case, device), case, device)
+        steps = {f"{system}_us": scheduled_step(schedule_of(system, network, case, device), case) for system in SYSTEMS}
+        return found | microseconds(steps, device, seconds, GROUP[device.type])
+
+
+def _peak(schedule: Schedule, case: Case, device: torch.device) -> float:
+    """MiB on a GPU in a few steps that are not recorded, above what there is between steps."""
+    schedule.enter(0)
+    schedule.ticks.recorded = False
+    schedule.begin(*case.plan(), 0)
+    schedule.step()
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    for _ in range(3):
+        schedule.step()
+    torch.cuda.synchronize(device)
+    return round((torch.cuda.max_memory_allocated(device) - before) / 2**20, 1)
