@@ -8,9 +8,11 @@ needs matplotlib (`pip install -c constraints.txt -e '.[figures]'`). The files c
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from faustnet.report.comparisons import markdown as table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
@@ -22,11 +24,6 @@ COLOURS = {"backprop": "#000000", "sequential": "#E69F00", "wavefront": "#0072B2
 
 def results() -> dict[str, dict[str, Any]]:
     return {name: json.loads((ROOT / "results" / f"bench-{name}.json").read_text()) for name in MACHINES}
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def time(us: float) -> str:

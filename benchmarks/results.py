@@ -1,4 +1,4 @@
-"""Write RESULTS.md and the README's table from the files in results/.
+"""Write RESULTS.md, docs/representatives.md and the README's table from the files in results/.
 
     python benchmarks/results.py
 
@@ -13,8 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import beyond
 from faustnet.paper import TITLES
 from faustnet.recipes import recipe_from
+from faustnet.report.comparisons import markdown
 from faustnet.report.table1 import as_markdown, difference
 from faustnet.reproduce.results import read_results, summary
 
@@ -66,7 +68,7 @@ validation images as well. The best validation accuracy and the number of trials
 
 {study}
 
-## Figure 2: what each layer makes of Fashion-MNIST
+{beyond}## Figure 2: what each layer makes of Fashion-MNIST
 
 `faustnet reproduce figure2 --out results`: FAUST-representative, tuned, 4×500, embeddings of 256, {figure2_accuracy:.2%} of the test
 images, on {figure2_device}. F is the Fisher score of a layer's embeddings of all test images, the scatter between classes
@@ -97,7 +99,7 @@ fourth, by a definition that it does not give. The facts are in `results/figure2
 
 
 def pages() -> dict[Path, str]:
-    """The files' contents."""
+    """The files' contents. A part whose result file is not there is left out."""
     results = read_results(RESULTS)
     cells = summary(results)
     figure2 = json.loads((RESULTS / "figure2.json").read_text(encoding="utf-8"))
@@ -107,6 +109,7 @@ def pages() -> dict[Path, str]:
         paper=as_markdown(cells, "paper"),
         reading=" ".join(reading(cells, family) for family in ("tuned", "paper")),
         study=study(),
+        beyond="".join(f"{section}\n\n" for section in beyond.sections(RESULTS)),
         figure2_accuracy=figure2["test_accuracy"],
         figure2_device={"cpu": "a CPU"}.get(figure2["environment"]["device"], figure2["environment"]["device"]),
         fisher=", ".join(f"{layer['fisher']:.2f}" for layer in figure2["layers"]),
@@ -120,6 +123,7 @@ def pages() -> dict[Path, str]:
     return {
         ROOT / "RESULTS.md": text,
         readme: before + begin + as_markdown(cells, "tuned") + end + rest.split(end)[1],
+        **({ROOT / "docs/representatives.md": page} if (page := beyond.representatives(RESULTS)) else {}),
     }
 
 
@@ -162,14 +166,14 @@ def reading(cells: list[dict[str, Any]], family: str) -> str:
 def study() -> str:
     trials = json.loads((RESULTS / "study.json").read_text(encoding="utf-8"))
     datasets = [name for name in TITLES if any(trial["dataset"] == name for trial in trials)]
-    lines = ["| method | " + " | ".join(TITLES[name] for name in datasets) + " |", "| --- |" + " ---: |" * len(datasets)]
+    rows = []
     for method in dict.fromkeys(trial["method"] for trial in trials):
-        row = []
+        row = [TITLES[method]]
         for dataset in datasets:
             found = [t["validation_accuracy"] for t in trials if (t["method"], t["dataset"]) == (method, dataset)]
             row.append(f"{100 * max(found):.2f} of {len(found)}")
-        lines.append(f"| {TITLES[method]} | " + " | ".join(row) + " |")
-    return "\n".join(lines)
+        rows.append(row)
+    return markdown(["method", *(TITLES[name] for name in datasets)], rows)
 
 
 def core() -> str:
@@ -180,13 +184,12 @@ def core() -> str:
         found.setdefault((run["method"], run["recipe_name"]), []).append(100 * run["test_accuracy"])
     recipes = list(dict.fromkeys(run["recipe_name"] for run in runs))
     epochs = {run["recipe_name"]: recipe_from(run["recipe"]).training.epochs for run in runs}
-    lines = ["| method | " + " | ".join(f"{TITLES[name]}, {epochs[name]} epochs" for name in recipes) + " |"]
-    lines.append("| --- |" + " ---: |" * len(recipes))
+    rows = []
     for method in dict.fromkeys(run["method"] for run in runs):
         cells = (found.get((method, name)) for name in recipes)
         shown = (f"{statistics.mean(cell):.2f} ± {statistics.stdev(cell):.2f}" if cell else "–" for cell in cells)
-        lines.append(f"| {TITLES[method]} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+        rows.append([TITLES[method], *shown])
+    return markdown(["method", *(f"{TITLES[name]}, {epochs[name]} epochs" for name in recipes)], rows)
 
 
 if __name__ == "__main__":

@@ -11,28 +11,19 @@ file is written after each trial; run again to continue. Trials may also be put 
 """
 
 import argparse
-import json
 import math
-import time
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from functools import lru_cache
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from faustnet.data import load_data
 from faustnet.devices import choose_device
-from faustnet.environment import environment
 from faustnet.methods import METHODS
-from faustnet.recipes import put, recipe_from, to_toml
-from faustnet.runs import set_up, write_whole
-from faustnet.training import Diverged
+from faustnet.recipes import Recipe, put, recipe_from, to_toml
+from faustnet.reproduce.wanted import on_validation
+from trials import RECIPES, Trial, best_of, read, run, save, write_recipe
 
 DATASETS = ("mnist", "fashion-mnist", "cifar10", "digits")
-RECIPES = Path(__file__).parents[1] / "src/faustnet/recipes/tuned"
+FAMILY = "tuned"
 
 # What is searched: from, to, and whether in equal ratios.
 COMMON = {"optimiser.weight_decay": (1e-3, 0.3, True), "network.dropout": (0.0, 0.5, False)}
@@ -84,13 +75,11 @@ def recipe_table(method: str, dataset: str, params: dict[str, float]) -> dict[st
     return table
 
 
-def trial_table(trial: dict[str, Any]) -> dict[str, Any]:
-    """The recipe of a trial: shorter, and measured once, on validation images."""
+def trial_recipe(trial: Trial) -> Recipe:
+    """As it is measured: shorter."""
     table = recipe_table(trial["method"], trial["dataset"], trial["params"])
-    epochs = trial["epochs"]
-    held_out = 0.2 if trial["dataset"] == "digits" else 5000
-    table["training"] |= {"epochs": epochs, "evaluate_every": epochs, "validation": held_out}
-    return table
+    put(table, "training.epochs", trial["epochs"])
+    return on_validation(recipe_from(table))
 
 
 def ask(path: Path, methods: list[str], datasets: list[str], count: int, epochs: int) -> None:
@@ -121,42 +110,9 @@ def ask(path: Path, methods: list[str], datasets: list[str], count: int, epochs:
     print(f"{sum(trial['validation_accuracy'] is None for trial in trials)} trials to run")
 
 
-@lru_cache(maxsize=4)
-def data(name: str) -> Any:
-    return load_data(name)
-
-
-def measure(trial: dict[str, Any], device: str) -> dict[str, Any]:
-    recipe = recipe_from(trial_table(trial))
-    begin = time.perf_counter()
-    where = torch.device(device)
-    _, trainer = set_up(recipe, data(recipe.dataset), where)
-    try:
-        trainer.run(lambda: None, lambda epoch: None)
-        accuracy = trainer.history[-1].accuracy
-    except Diverged:
-        accuracy = 0.0
-    seconds = round(time.perf_counter() - begin, 2)
-    return {**trial, "validation_accuracy": accuracy, "seconds": seconds, "environment": environment(where, recipe.seed)}
-
-
-def run(path: Path, jobs: int, device: str, seconds: float) -> None:
-    trials = read(path)
-    waiting = [number for number, trial in enumerate(trials) if trial["validation_accuracy"] is None]
-    waiting.sort(key=lambda number: trials[number]["number"])  # all methods come equally far
-    end = time.monotonic() + seconds
-    with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        futures = {pool.submit(measure, trials[number], device): number for number in waiting}
-        while futures:
-            for future in wait(futures, return_when=FIRST_COMPLETED).done:
-                trial = trials[futures.pop(future)] = future.result()
-                save(path, trials)
-                accuracy, seconds = trial["validation_accuracy"], trial["seconds"]
-                print(
-                    f"{trial['method']:21}{trial['dataset']:14}{accuracy:.2%} {seconds:6.1f} s {trial['params']}", flush=True
-                )
-            if time.monotonic() > end:
-                futures = {future: number for future, number in futures.items() if not future.cancel()}
+def line(trial: Trial) -> str:
+    accuracy, seconds = trial["validation_accuracy"], trial["seconds"]
+    return f"{trial['method']:21}{trial['dataset']:14}{accuracy:.2%} {seconds:6.1f} s {trial['params']}"
 
 
 def write(path: Path) -> None:
@@ -165,13 +121,10 @@ def write(path: Path) -> None:
         measured = [trial for trial in trials if trial["validation_accuracy"] is not None]
         mine = [trial for trial in measured if (trial["method"], trial["dataset"]) == (method, dataset)]
         if mine:
-            file = RECIPES / dataset / f"{method}.toml"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            best = max(mine, key=lambda trial: trial["validation_accuracy"])
-            file.write_text(recipe_text(best, len(mine)), encoding="utf-8")
+            write_recipe(RECIPES / FAMILY / dataset / f"{method}.toml", recipe_text(best_of(mine), len(mine)))
 
 
-def recipe_text(best: dict[str, Any], count: int) -> str:
+def recipe_text(best: Trial, count: int) -> str:
     """As a file: the command, how it was chosen, then what differs from the defaults."""
     method, dataset = best["method"], best["dataset"]
     lines = [
@@ -180,14 +133,6 @@ def recipe_text(best: dict[str, Any], count: int) -> str:
         "# Test accuracy with both networks, machine and time: RESULTS.md.",
     ]
     return "\n".join(lines) + "\n" + to_toml(recipe_table(method, dataset, best["params"]))
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return json.loads(path.read_text()) if path.exists() else []
-
-
-def save(path: Path, trials: list[dict[str, Any]]) -> None:
-    write_whole(path, ("[\n" + ",\n".join(f" {json.dumps(trial)}" for trial in trials) + "\n]\n").encode())
 
 
 def main() -> None:
@@ -205,7 +150,7 @@ def main() -> None:
     if given.verb == "ask":
         ask(given.file, given.methods.split(","), given.datasets.split(","), given.trials, given.epochs)
     elif given.verb == "run":
-        run(given.file, given.jobs, choose_device(given.device).type, given.seconds)
+        run(given.file, trial_recipe, line, given.jobs, choose_device(given.device).type, given.seconds)
     else:
         write(given.file)
 

@@ -4,6 +4,8 @@ import json
 import runpy
 from pathlib import Path
 
+import best
+from faustnet.recipes import shipped_recipes
 from faustnet.reproduce.results import is_done, read_results, summary
 from faustnet.reproduce.wanted import Wanted
 
@@ -33,8 +35,17 @@ def test_the_tuned_recipes_are_the_best_trials() -> None:
     for method, dataset in {(trial["method"], trial["dataset"]) for trial in trials}:
         mine = [trial for trial in trials if (trial["method"], trial["dataset"]) == (method, dataset)]
         best = max(mine, key=lambda trial: trial["validation_accuracy"])
-        text = (tuning["RECIPES"] / dataset / f"{method}.toml").read_text(encoding="utf-8")
+        text = (tuning["RECIPES"] / "tuned" / dataset / f"{method}.toml").read_text(encoding="utf-8")
         assert text == tuning["recipe_text"](best, len(mine))
+
+
+def test_the_best_recipes_are_the_best_trials() -> None:
+    """If this fails: python benchmarks/best.py write results/best-study.json"""
+    found = best.chosen(best.read(ROOT / "results" / "best-study.json"))
+    assert {f"best/{study}" for study in found} == {name for name in shipped_recipes() if name.startswith("best/")}
+    for study, (trial, count) in found.items():
+        text = (best.RECIPES / "best" / f"{study}.toml").read_text(encoding="utf-8")
+        assert text == best.recipe_text(trial, count)
 
 
 def test_the_costs_are_those_that_were_measured() -> None:

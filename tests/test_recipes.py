@@ -143,7 +143,8 @@ def test_an_assignment_that_sets_nothing_is_an_error(assignment: str) -> None:
 def test_unreadable_recipes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         FaustnetError,
-        match=r"There is no recipe 'nowhere': choose cifar10, digits, mnist, paper/METHOD, tuned/DATASET/METHOD or a file",
+        match="There is no recipe 'nowhere': choose cifar10, digits, mnist, "
+        "best/DATASET/NAME, paper/METHOD, tuned/DATASET/METHOD or a file",
     ):
         read_recipe("nowhere")
     for text in ("epochs = = 3", f"seed = {'1' * 5000}", f"seed = {'[' * 5000}", "\udcff"):

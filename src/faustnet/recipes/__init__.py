@@ -4,7 +4,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -17,6 +17,7 @@ from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
 from faustnet.training import TrainingSettings
 
+FAMILIES = ("best/DATASET/NAME", "paper/METHOD", "tuned/DATASET/METHOD")  # of recipes that come with the package
 LARGEST_NUMBER = 2**32  # of any whole number in a recipe
 LARGEST_IMAGE = 512  # pixels along a side of the user's own images
 
@@ -91,9 +92,24 @@ def as_table(recipe: Recipe) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(recipe)))
 
 
+def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """The same with other values of some dotted keys. Another method keeps the options that both have."""
+    table: dict[str, Any] = {}
+    for key, value in changes.items():
+        put(table, key, value)
+    method = table.get("method", recipe.method)
+    kept = {key: value for key, value in recipe.options.items() if key in method_named(method).options()}
+    return recipe_from(table, replace(recipe, method=method, options=kept))
+
+
+def dotted(recipe: Recipe) -> dict[str, Any]:
+    """All values of a recipe, by `section.key`."""
+    return _flat(as_table(recipe))
+
+
 def differences(one: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
     """The dotted keys in which two recipes differ, with the values that they have."""
-    a, b = _flat(as_table(one)), _flat(as_table(other))
+    a, b = dotted(one), dotted(other)
     return {key: (a.get(key), b.get(key)) for key in {**a, **b} if a.get(key) != b.get(key)}
 
 
@@ -122,7 +138,7 @@ def shipped_recipes() -> list[str]:
 
 def kinds_of_recipes() -> list[str]:
     """The same in short."""
-    return [*(name for name in shipped_recipes() if "/" not in name), "paper/METHOD", "tuned/DATASET/METHOD"]
+    return [*(name for name in shipped_recipes() if "/" not in name), *FAMILIES]
 
 
 def _names_in(folder: Traversable) -> Iterator[str]:
@@ -153,7 +169,12 @@ def _line(key: str, value: Any) -> str:
 
 
 def set_key(table: dict[str, Any], assignment: str) -> None:
-    """Apply `section.key=value`, the value as TOML has it; a bare word is a string."""
+    """Apply `section.key=value`."""
+    put(table, *assigned(assignment))
+
+
+def assigned(assignment: str) -> tuple[str, Any]:
+    """The key and the value of `section.key=value`, the value as TOML has it; a bare word is a string."""
     key, separator, text = assignment.partition("=")
     if not separator:
         raise FaustnetError(f"{assignment!r} sets nothing: write it as section.key=value.")
@@ -161,7 +182,7 @@ def set_key(table: dict[str, Any], assignment: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
         value = text
-    put(table, key.strip(), value)
+    return key.strip(), value
 
 
 def put(table: dict[str, Any], key: str, value: Any) -> None:

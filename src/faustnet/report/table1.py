@@ -21,16 +21,16 @@ class Grid:
         self.methods = sorted({cell["method"] for cell in chosen}, key=order.index)
         columns = {(cell["dataset"], cell["network"]) for cell in chosen}
         self.columns = sorted(columns, key=lambda column: (order.index(column[0]), column[1]))
-        self.seeds = sorted({cell["seeds"] for cell in chosen})
+        self.over = over_seeds(chosen)
 
     def cell(self, method: str, column: tuple[str, str]) -> dict[str, Any] | None:
         return self.cells.get((method, *column))
 
-    @property
-    def over(self) -> str:
-        """How many seeds the figures are of."""
-        least, most = self.seeds[0], self.seeds[-1]
-        return f"{least} seed{'s' if least > 1 else ''}" if least == most else f"{least} to {most} seeds"
+
+def over_seeds(cells: Cells) -> str:
+    """How many seeds the figures are of."""
+    least, most = (function(cell["seeds"] for cell in cells) for function in (min, max))
+    return f"{least} seed{'s' if least > 1 else ''}" if least == most else f"{least} to {most} seeds"
 
 
 def families(cells: Cells) -> list[str]:
@@ -111,7 +111,11 @@ def ours(cell: dict[str, Any]) -> str:
 
 def difference(cell: dict[str, Any]) -> str:
     """Ours less the paper's."""
-    return f"{cell['mean'] - cell['paper']:+.2f}".replace("-", "−")
+    return signed(cell["mean"] - cell["paper"])
+
+
+def signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
 
 
 def _shown(network: str) -> str:

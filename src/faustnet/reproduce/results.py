@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from faustnet.reproduce.wanted import Job, Wanted
 from faustnet.runs import ENVIRONMENT, Run, write_whole
 
 KEPT = (
-    "test_accuracy", "layer_accuracy", "first_layers_accuracy", "voters", "forward_passes", "schedule", "epochs",
-    "train_seconds", "parameters",
+    "test_accuracy", "validation_accuracy", "layer_accuracy", "first_layers_accuracy", "voters", "forward_passes",
+    "schedule", "epochs", "train_seconds", "parameters",
 )  # fmt: skip
 DIGITS = 6  # of a number that are kept
 
@@ -46,12 +46,12 @@ def write_result(wanted: Job, run: Run, seconds: float, out: Path) -> None:
     metrics, environment = run.metrics, run.read(ENVIRONMENT)
     result = {
         **wanted.facts,
-        **{key: metrics[key] for key in KEPT},
-        "seconds": metrics["train_seconds"] if "earlier" in environment else seconds,
+        **_rounded({key: metrics[key] for key in KEPT}),
+        "seconds": _rounded(metrics["train_seconds"] if "earlier" in environment else seconds),
         "recipe": as_table(run.recipe),
         "environment": environment,
     }
-    lines = [f" {json.dumps(key)}: {json.dumps(_rounded(value))}" for key, value in result.items()]
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
     history = ",\n".join(f"  {json.dumps(_rounded(epoch))}" for epoch in run.history)
     text = "{\n" + ",\n".join(lines) + f',\n "history": [\n{history}\n ]\n}}\n'
     write_whole(wanted.file(out), text.encode())
@@ -70,7 +70,8 @@ def read_result(path: Path) -> dict[str, Any]:
         result = json.loads(path.read_text(encoding="utf-8"))
         if not 0 <= result["test_accuracy"] <= 1 or not isinstance(result["history"], list):
             raise ValueError("it has no accuracy or no history")
-        recipe_from(result["recipe"])
+        if recipe_from(result["recipe"]).training.validation and not 0 <= result["validation_accuracy"] <= 1:
+            raise ValueError("it has no accuracy of the images that were held out")
     except (ValueError, LookupError, TypeError, AttributeError, FaustnetError) as error:
         raise FaustnetError(f"{path} is not a result of a run ({error}): delete it, and it will be made again.") from None
     return result
@@ -89,17 +90,38 @@ def is_done(wanted: Job, out: Path) -> bool:
 
 
 def read_results(out: Path) -> list[dict[str, Any]]:
-    """All that there are under their own names. A file of another recipe than the package's is a mistake."""
+    """All that there are of table 1."""
+
+    def wanted(result: dict[str, Any]) -> Wanted:
+        return Wanted(*(result[key] for key in ("family", "method", "dataset", "network", "seed")))
+
+    return read_all(out, "table1/*/*-*x*-*-*.json", wanted, "table 1")
+
+
+def read_all(out: Path, pattern: str, job: Callable[[dict[str, Any]], Job], what: str) -> list[dict[str, Any]]:
+    """All results that are there under their own names; `job` says whose one is. A file of another recipe than the
+    package's is a mistake."""
     found = []
-    for path in sorted((out / "table1").glob("*/*-*x*-*-*.json")):
+    for path in sorted(out.glob(pattern)):
         result = read_result(path)
         try:
-            wanted = Wanted(*(result[key] for key in ("family", "method", "dataset", "network", "seed")))
+            wanted = job(result)
         except (LookupError, TypeError, FaustnetError) as error:
-            raise FaustnetError(f"{path} is not a result of table 1 ({error}): delete it.") from None
+            raise FaustnetError(f"{path} is not a result of {what} ({error}): delete it.") from None
         if wanted.file(out) == path and is_done(wanted, out):
             found.append(result)
     return found
+
+
+def accuracy(result: dict[str, Any]) -> float:
+    """Of the validation images, where some were held out, or else of the test images."""
+    held_out = result.get("validation_accuracy")
+    return result["test_accuracy"] if held_out is None else held_out
+
+
+def write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:
+    """A JSON file with a line for each."""
+    write_whole(path, ("[\n" + ",\n".join(f" {json.dumps(entry)}" for entry in entries) + "\n]\n").encode())
 
 
 def mean_and_std(values: Sequence[float]) -> dict[str, float | None]:

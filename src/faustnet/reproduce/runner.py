@@ -19,7 +19,7 @@ from faustnet.data import DataSet, load_data
 from faustnet.errors import FaustnetError
 from faustnet.model import Model
 from faustnet.recipes import Recipe
-from faustnet.reproduce.results import is_done, read_result, write_result
+from faustnet.reproduce.results import accuracy, is_done, read_result, write_result
 from faustnet.reproduce.wanted import Job
 from faustnet.runs import RECIPE, Progress, Run, train
 from faustnet.training import Diverged, Epoch, Trainer
@@ -140,10 +140,18 @@ def results_of(
     data_dir: Path | None,
     jobs: int,
     say: Callable[[object, str], None],
+    after: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Of all runs that are wanted, after those that are missing have been trained; `say` hears of these."""
+    """Of all runs that are wanted, after those that are missing have been trained; `say` hears of these, and `after` is
+    called with each result that is kept."""
+
+    def on_result(one: Job) -> None:
+        result = read_result(one.file(out))
+        say(one, f"{accuracy(result):.2%} in {result['seconds']:.0f} s")
+        after()
+
     work = Work([one for one in wanted if not is_done(one, out)], out, device, data_dir)
-    work.on_begin, work.on_result = lambda one: say(one, "training"), lambda one: say(one, "done")
+    work.on_begin, work.on_result = lambda one: say(one, "training"), on_result
     work.do(jobs)
     return [read_result(one.file(out)) for one in wanted]
 

@@ -1,18 +1,16 @@
 """How much it matters what stands for a class: which images, and how many."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from faustnet.errors import require
-from faustnet.recipes import Recipe, recipe_from
+from faustnet.recipes import Recipe, changed
 from faustnet.report.figures import draw_choices, drawing, save
-from faustnet.reproduce.results import alone_in, mean_and_std
+from faustnet.reproduce.results import alone_in, mean_and_std, write_lines
 from faustnet.reproduce.runner import results_of
 from faustnet.reproduce.wanted import Wanted
-from faustnet.runs import write_whole
 
 DRAWS = 20  # random choices of a single representative
 COUNTS = (1, 2, 5, 10, 20, 50)
@@ -35,9 +33,8 @@ class Choice:
         """The tuned one of FAUST-representative, with other references."""
         tuned = Wanted("tuned", "faust-representative", self.dataset, self.network, self.seed).recipe
         if self.kind == "prototype":
-            options = {"prototypes": self.count, **{key: tuned.options[key] for key in ("scale", "label_smoothing")}}
-            return recipe_from({"method": "faust-prototype", "options": options}, tuned)
-        return recipe_from({"options": {"choice": self.kind, "representatives": self.count}}, tuned)
+            return changed(tuned, {"method": "faust-prototype", "options.prototypes": self.count})
+        return changed(tuned, {"options.choice": self.kind, "options.representatives": self.count})
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -81,8 +78,7 @@ def study_representatives(
     """Train what is missing, write OUT/representatives.json, and draw it."""
     with drawing(), alone_in(out):
         points = summary(results_of(wanted, out, device, data_dir, jobs, say))
-        text = "[\n" + ",\n".join(f" {json.dumps(point)}" for point in points) + "\n]\n"
-        write_whole(out / "representatives.json", text.encode())
+        write_lines(out / "representatives.json", points)
         return save(draw_choices(points), out / "figures", "representatives")
 
 

@@ -1,6 +1,5 @@
 """Table I: train what is missing, show the table while it fills, write it down."""
 
-import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from rich.text import Text
 from faustnet.errors import FaustnetError
 from faustnet.paper import TITLES
 from faustnet.report.table1 import as_latex, as_markdown, as_text, families
-from faustnet.reproduce.results import alone_in, is_done, read_result, read_results, summary
+from faustnet.reproduce.results import alone_in, is_done, read_result, read_results, summary, write_lines
 from faustnet.reproduce.runner import Work
 from faustnet.reproduce.wanted import Job, Wanted
 from faustnet.runs import write_whole
@@ -71,8 +70,8 @@ def write_table1(out: Path) -> list[dict[str, Any]]:
     """table1.json, .md and .tex, of all results that are there; and the cells themselves."""
     cells = summary(read_results(out))
     names = families(cells)
+    write_lines(out / "table1.json", cells)
     texts = {
-        "json": "[\n" + ",\n".join(f" {json.dumps(cell)}" for cell in cells) + "\n]\n",
         "md": "\n\n".join(as_markdown(cells, family) for family in names) + "\n",
         "tex": "\n\n".join(as_latex(cells, family) for family in names) + "\n",
     }

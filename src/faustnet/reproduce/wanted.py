@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from faustnet.data import DATASETS
-from faustnet.errors import FaustnetError, unknown
+from faustnet.errors import FaustnetError, require, unknown
 from faustnet.methods import METHODS
 from faustnet.recipes import Recipe, kinds_of_recipes, recipe_from, shipped_recipe, shipped_recipes
 
@@ -79,6 +79,16 @@ class Wanted:
         return f"{self.method} on {self.dataset}, {self.network}, {self.family}, seed {self.seed}"
 
 
+def check_seeds(seeds: int) -> None:
+    require(1 <= seeds <= MOST_SEEDS, f"A table takes from one seed to {MOST_SEEDS}, not {seeds}.")
+
+
+def on_validation(recipe: Recipe) -> Recipe:
+    """Measured once, at the end, on training images that are held out: a number, or of digits, which are few, a share."""
+    held_out = 0.2 if recipe.dataset == "digits" else 5000
+    return recipe_from({"training": {"validation": held_out, "evaluate_every": recipe.training.epochs}}, recipe)
+
+
 def with_recipes(families: list[str], datasets: list[str]) -> list[str]:
     """The methods that can be in the table."""
     shipped = set(shipped_recipes())
@@ -92,8 +102,7 @@ def all_wanted(
 ) -> list[Wanted]:
     """Every combination, by default of all methods that have such recipes. Seed by seed, so that a whole table is there
     early and grows more certain."""
-    if not 1 <= seeds <= MOST_SEEDS:
-        raise FaustnetError(f"A table takes from one seed to {MOST_SEEDS}, not {seeds}.")
+    check_seeds(seeds)
     if methods is None:
         methods = with_recipes(families, datasets)
     every = product(families, range(seeds), datasets, networks, methods)

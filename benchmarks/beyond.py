@@ -1,0 +1,158 @@
+"""The parts of RESULTS.md that go past the paper, and docs/representatives.md, from the files in a folder of results. A part
+whose file is not there is None."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from faustnet.paper import RECORDS, TITLES
+from faustnet.report.comparisons import CHANGE_COLUMNS, PAIR_COLUMNS, change_rows, in_order, markdown, pair_rows
+from faustnet.report.table1 import ours, over_seeds, signed
+
+KINDS = {"mlp": "MLP", "cnn": "CNN"}
+PAST = """## Past the paper
+
+```
+faustnet reproduce best --out results --jobs 8
+```
+
+The strongest recipes that were found, each beside its twin: the same network, data, optimiser and epochs, trained by
+backprop with a learning rate of its own. Where there are two figures, the first is FAUST's and the second backprop's, which
+has no projections. There is one file for each run in `results/best/`; the table is of {seeds}.
+
+{table}{chosen}"""
+CHOSEN = """
+
+They were chosen on validation images, by `python benchmarks/best.py run results/best-study.json`, which has every trial.
+Trials of each: {counts}."""
+LOCAL = """## Layer-local records
+
+The highest accuracies that we know to have been published for networks whose layers are trained by losses of their own,
+beside all of the recipes above that are of the same kind of network. Sizes, epochs and distortions differ.
+
+{table}"""
+PIECES = """## What each piece gives
+
+```
+faustnet reproduce ablation --base {base} --out results --jobs 8
+```
+
+The recipe best/{base} with one piece changed at a time, measured on validation images, never on the test images; {seeds}.
+The file of each run is in `results/ablation/`.
+
+{table}"""
+REPRESENTATIVES = """# What stands for a class
+
+FAUST-representative compares every image with one fixed training image of each class, which the paper draws at random. How
+much does it matter which image that is, and would more of them, better chosen ones or learned vectors do better?
+
+```
+faustnet reproduce representatives --out results --jobs 8
+```
+
+trains the tuned recipe of FAUST-representative ({networks}) with other references: *random* training images of each class;
+*k-means*, the training images nearest the middles of as many clusters of a class's images, for one the medoid; and
+*prototype*, vectors that each layer learns (`faust-prototype`). The seed draws the images and the weights. This page is
+written by `python benchmarks/results.py` from `results/representatives.json`; every run's file is in
+`results/representatives/`.
+
+![Accuracy by the number of references](../results/figures/representatives.svg)
+
+## By kind and number
+
+Test accuracy in % at the last epoch, mean ± standard deviation over the draws or seeds, whose number is in brackets.
+
+{tables}
+
+## One image, drawn at random
+
+Each draw has weights of its own as well, so this spread is of both.
+
+{spread}
+"""
+
+
+def sections(folder: Path) -> Iterator[str]:
+    """Those of RESULTS.md."""
+    if cells := _read(folder / "best.json"):
+        yield past_the_paper(cells, _read(folder / "best-study.json"))
+        if any(_of_kind(cells, dataset, kind) for dataset, kind, _, _ in RECORDS):
+            yield LOCAL.format(table=records(cells))
+    for base, mine in _by(_read(folder / "ablation.json"), "base").items():
+        yield PIECES.format(base=base, seeds=over_seeds(mine), table=markdown(CHANGE_COLUMNS, change_rows(mine)))
+    if _read(folder / "representatives.json"):
+        yield (
+            "## What stands for a class\n\nWhich images, how many, or learned vectors: "
+            "[docs/representatives.md](docs/representatives.md)."
+        )
+
+
+def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) -> str:
+    names = {cell["name"] for cell in cells}
+    measured = [trial for trial in trials if trial["validation_accuracy"] is not None and trial["study"] in names]
+    counts = ", ".join(f"{study} {len(mine)}" for study, mine in _by(measured, "study").items())
+    chosen = CHOSEN.format(counts=counts) if counts else ""
+    return PAST.format(seeds=over_seeds(cells), table=markdown(PAIR_COLUMNS, pair_rows(cells)), chosen=chosen)
+
+
+def records(cells: list[dict[str, Any]]) -> str:
+    """What was published, and all of ours of the same kind of network."""
+    rows = []
+    for dataset, kind, figure, what in RECORDS:
+        mine = [
+            f"{cell['name'].split('/')[1]} {ours(cell)} ({signed(cell['mean'] - figure)})"
+            for cell in _of_kind(cells, dataset, kind)
+        ]
+        rows.append([f"{TITLES[dataset]}, {KINDS[kind]}: {what}", f"{figure:.2f}", "<br>".join(mine) or "–"])
+    return markdown(["what it is", "published", "ours (difference)"], rows)
+
+
+def _of_kind(cells: list[dict[str, Any]], dataset: str, kind: str) -> list[dict[str, Any]]:
+    return [cell for cell in in_order(cells) if not cell["twin"] and cell["name"].startswith(f"{dataset}/{kind}")]
+
+
+def representatives(folder: Path) -> str | None:
+    """The page about what stands for a class."""
+    points = _read(folder / "representatives.json")
+    if not points:
+        return None
+    tables = [f"{TITLES[dataset]}:\n\n{by_number(mine)}" for dataset, mine in _by(points, "dataset").items()]
+    networks = ", ".join(_by(points, "network")).replace("x", "×")
+    return REPRESENTATIVES.format(networks=networks, tables="\n\n".join(tables), spread=spread(points))
+
+
+def by_number(points: list[dict[str, Any]]) -> str:
+    counts = sorted({point["count"] for point in points})
+    rows = []
+    for kind, mine in _by(points, "kind").items():
+        found = {point["count"]: f"{ours(point)} ({len(point['accuracies'])})" for point in mine}
+        rows.append([kind, *(found.get(count, "–") for count in counts)])
+    return markdown(["of each class", *map(str, counts)], rows)
+
+
+def spread(points: list[dict[str, Any]]) -> str:
+    rows = [
+        [
+            TITLES[point["dataset"]],
+            str(len(point["accuracies"])),
+            f"{min(point['accuracies']):.2f}",
+            f"{point['mean']:.2f}",
+            f"{max(point['accuracies']):.2f}",
+            "–" if point["std"] is None else f"{point['std']:.2f}",
+        ]
+        for point in points
+        if (point["kind"], point["count"]) == ("random", 1)
+    ]
+    return markdown(["data set", "draws", "least", "mean", "most", "standard deviation"], rows)
+
+
+def _by(entries: list[dict[str, Any]], key: str) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries:
+        found.setdefault(entry[key], []).append(entry)
+    return found
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []

@@ -1,0 +1,174 @@
+"""What each piece of a strong recipe gives: the recipe with one piece changed at a time, on validation images."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from faustnet.errors import unknown
+from faustnet.layers import PROTOTYPE_SIZE
+from faustnet.methods import method_named
+from faustnet.recipes import Recipe, changed, differences, dotted
+from faustnet.report.comparisons import CHANGE_COLUMNS, change_rows, markdown
+from faustnet.reproduce.best import Best, best_names
+from faustnet.reproduce.results import alone_in, mean_and_std, read_all, write_lines
+from faustnet.reproduce.runner import results_of
+from faustnet.reproduce.wanted import check_seeds, on_validation
+from faustnet.runs import write_whole
+
+AS_IT_IS = "nothing"
+
+
+def _times(factor: float, key: str, only_with: str = "") -> Callable[[dict[str, Any]], Any]:
+    """A multiple of what the base has, where the key that it depends on is in use."""
+    return lambda base: base[key] * factor if base.get(only_with, True) else base[key]
+
+
+def _count(base: dict[str, Any]) -> int:
+    """Of references of a class."""
+    return base.get("options.representatives") or base.get("options.prototypes", 1)
+
+
+def _at_length(length: str) -> dict[str, Any]:
+    """Another length of embeddings, with the scale at which distances weigh as much as they did at first."""
+
+    def scale(base: dict[str, Any]) -> float:
+        free_square = PROTOTYPE_SIZE**2 * (base["network.embedding"] or base["network.widths"][-1])
+        before, after = (free_square if one == "free" else 1.0 for one in (base["network.length"], length))
+        return base["options.scale"] * before / after
+
+    return {"network.length": length, "options.scale": scale}
+
+
+# What is changed: words, and the new value of each key, which may depend on all that the base has. A change that leaves
+# a recipe as it is, or sets an option that its method has not, is left out.
+CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
+    (AS_IT_IS, {}),
+    ("one representative of each class", {"options.representatives": 1}),
+    ("representatives at random", {"options.choice": "random"}),
+    ("representatives by k-means (one: the medoid)", {"options.choice": "k-means"}),
+    ("learned prototypes", {"method": "faust-prototype", "options.prototypes": _count}),
+    ("no contrast", {"options.contrast": 0.0}),
+    ("contrast of 0.5", {"options.contrast": lambda base: base["options.contrast"] or 0.5}),
+    ("half the contrast's temperature", {"options.temperature": _times(0.5, "options.temperature", "options.contrast")}),
+    ("twice the contrast's temperature", {"options.temperature": _times(2, "options.temperature", "options.contrast")}),
+    ("half the scale of distances", {"options.scale": _times(0.5, "options.scale")}),
+    ("twice the scale of distances", {"options.scale": _times(2, "options.scale")}),
+    ("embeddings of free length", _at_length("free")),
+    ("embeddings of unit length", _at_length("unit")),
+    ("embeddings of learned length", _at_length("learned")),
+    ("no label smoothing", {"options.label_smoothing": 0.0}),
+    ("no MixUp", {"options.mixup": 0.0}),
+    ("MixUp of 0.2", {"options.mixup": lambda base: base["options.mixup"] or 0.2}),
+    ("AdamW instead of Muon", {"optimiser.name": lambda base: base["optimiser.name"].replace("muon", "adamw")}),
+    ("no dropout", {"network.dropout": 0.0}),
+    ("no dropout of the input", {"network.input_dropout": 0.0}),
+    ("no cut-out", {"data.cutout": 0}),
+    ("no shifts", {"data.crop": 0}),
+    ("no mirror images", {"data.flip": False}),
+    ("half the epochs", {"training.epochs": lambda base: max(1, base["training.epochs"] // 2)}),
+    ("a constant learning rate", {"optimiser.decay": "constant"}),
+)
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One run: a recipe among the best with one piece changed, and a seed."""
+
+    base: str  # DATASET/NAME
+    change: str  # its words
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.base not in best_names():
+            raise unknown("recipe among the best called", self.base, best_names())
+        if self.change not in dict(CHANGES):
+            raise unknown("change called", self.change, dict(CHANGES))
+
+    @property
+    def recipe(self) -> Recipe:
+        """Some of the training images are held out, and measured on once, at the end."""
+        return on_validation(with_change(Best(self.base, self.seed).recipe, dict(CHANGES)[self.change]))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"base": self.base, "change": self.change, "seed": self.seed}
+
+    def file(self, out: Path) -> Path:
+        name = re.sub(r"[^a-z0-9.]+", "-", f"{self.base}-{self.change}-{self.seed}".lower())
+        return out / "ablation" / f"{name}.json"
+
+    def folder(self, out: Path) -> Path:
+        return self.file(out).with_suffix(".run")
+
+    def __str__(self) -> str:
+        return f"{self.base}, changed: {self.change}, seed {self.seed}"
+
+
+def with_change(base: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    before = dotted(base)
+    return changed(base, {key: value(before) if callable(value) else value for key, value in changes.items()})
+
+
+def ablations(base: str, seeds: int) -> list[Ablation]:
+    """Every change that makes a difference to this recipe, seed by seed; first of all the recipe as it is."""
+    check_seeds(seeds)
+    recipe = Ablation(base, AS_IT_IS, 0).recipe
+    words = [AS_IT_IS]
+    for name, changes in CHANGES:
+        options = method_named(changes.get("method", recipe.method)).options()
+        known = all(key.removeprefix("options.") in options for key in changes if key.startswith("options."))
+        if known and differences(with_change(recipe, changes), recipe):
+            words.append(name)
+    return [Ablation(base, name, seed) for seed in range(seeds) for name in words]
+
+
+def reproduce_ablation(
+    wanted: list[Ablation],
+    out: Path,
+    device: str,
+    data_dir: Path | None,
+    jobs: int,
+    say: Callable[[object, str], None],
+) -> list[dict[str, Any]]:
+    """Train what is missing, and with each result write OUT/ablation.json and .md. → the cells of what was asked for"""
+    with alone_in(out):
+        read_ablations(out)  # to find out now whether the table can be written in the end
+        results_of(wanted, out, device, data_dir, jobs, say, lambda: write_ablations(out))
+        cells = write_ablations(out)
+    return [cell for cell in cells if cell["base"] == wanted[0].base]
+
+
+def read_ablations(out: Path) -> list[dict[str, Any]]:
+    def job(result: dict[str, Any]) -> Ablation:
+        return Ablation(result["base"], result["change"], result["seed"])
+
+    return read_all(out, "ablation/*.json", job, "an ablation")
+
+
+def write_ablations(out: Path) -> list[dict[str, Any]]:
+    """Of all results that are there, a table for each base."""
+    cells = summary(read_ablations(out))
+    write_lines(out / "ablation.json", cells)
+    tables = [
+        f"{base}:\n\n{markdown(CHANGE_COLUMNS, change_rows([cell for cell in cells if cell['base'] == base]))}\n"
+        for base in dict.fromkeys(cell["base"] for cell in cells)
+    ]
+    write_whole(out / "ablation.md", "\n".join(tables).encode())
+    return cells
+
+
+def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By base and change: accuracy in % of the validation images, mean and standard deviation over the seeds, and what
+    that is more than the base's."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for result in results:
+        found.setdefault((result["base"], result["change"]), []).append(100 * result["validation_accuracy"])
+    order = list(dict(CHANGES))
+    cells = []
+    for base, change in sorted(found, key=lambda key: (key[0], order.index(key[1]))):
+        whole, mine = found.get((base, AS_IT_IS)), found[base, change]
+        difference = None if whole is None else round(sum(mine) / len(mine) - sum(whole) / len(whole), 3)
+        cells.append({"base": base, "change": change, **mean_and_std(mine), "difference": difference, "seeds": len(mine)})
+    return cells

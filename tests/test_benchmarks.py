@@ -1,0 +1,169 @@
+"""The search for the strongest recipes, and the pages that go past the paper."""
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import best
+import beyond
+from conftest import run_to_end
+from faustnet.data import DataSet
+from faustnet.paper import RECORDS
+from faustnet.recipes import Recipe, changed, recipe_from, shipped_recipe
+from faustnet.runs import set_up
+
+SMALL = ("network.widths=[24,16]", "network.embedding=8", "training.batch_size=64")
+
+
+def search(monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["best.py", *map(str, words)])
+    best.main()
+
+
+def test_the_best_trial_becomes_a_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], digits: DataSet
+) -> None:
+    file = tmp_path / "study.json"
+    tuned = ("--base", "tuned/digits/faust-representative")
+    search(monkeypatch, "add", file, "digits/tiny", *tuned, *SMALL, "optimiser.learning_rate=1e-6", "--epochs", "2")
+    search(monkeypatch, "add", file, "digits/tiny", *tuned, *SMALL, "options.choice=k-means", "--epochs", "2")
+    search(monkeypatch, "add", file, "digits/tiny-backprop", *SMALL, "method=backprop", "training.epochs=1")
+    capsys.readouterr()
+    search(monkeypatch, "run", file, "--device", "cpu")
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    trials = best.read(file)
+    assert [(trial["study"], trial["number"]) for trial in trials] == [
+        ("digits/tiny", 0), ("digits/tiny", 1), ("digits/tiny-backprop", 0),
+    ]  # fmt: skip
+    recipe = best.trial_recipe(trials[1])
+    assert (recipe.training.epochs, recipe.training.validation) == (2, 0.2)
+    _, trainer = set_up(recipe, digits, best.choose_device("cpu"))
+    assert trials[1]["validation_accuracy"] == run_to_end(trainer).history[-1].accuracy > trials[0]["validation_accuracy"]
+    assert trials[1]["seconds"] > 0
+    assert trials[1]["environment"]["torch"]
+
+    search(monkeypatch, "run", file, "--device", "cpu")
+    assert not capsys.readouterr().out, "what has a figure is not trained again"
+    assert best.read(file) == trials
+    search(monkeypatch, "show", file)
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in shown] == ["1", "0", "0"], "by study, the best first"
+
+    monkeypatch.setattr(best, "RECIPES", tmp_path)
+    search(monkeypatch, "write", file)
+    text = (tmp_path / "best/digits/tiny.toml").read_text()
+    accuracy = trials[1]["validation_accuracy"]
+    assert text.startswith("# faustnet train --recipe best/digits/tiny\n# The best of 2 trials of 2 epochs, ")
+    assert f"{accuracy:.2%} of the validation images (results/best-study.json)." in text
+    written = read(text)
+    tuned_recipe = recipe_from(shipped_recipe("tuned/digits/faust-representative"))
+    assert written.training.epochs == tuned_recipe.training.epochs, "a trial's own epochs are not the recipe's"
+    assert (written.network.widths, written.options["choice"], written.training.validation) == ((24, 16), "k-means", 0.0)
+    assert read((tmp_path / "best/digits/tiny-backprop.toml").read_text()).training.epochs == 1
+
+
+def read(text: str) -> Recipe:
+    return recipe_from(tomllib.loads(text))
+
+
+def test_a_trial_of_a_best_recipe_states_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe may be another by the time that the trial is looked at."""
+    search(monkeypatch, "add", tmp_path / "s.json", "digits/x", "--base", "best/digits/mlp", "method=backprop")
+    (trial,) = best.read(tmp_path / "s.json")
+    assert trial["base"] is None
+    mine, base = best.recipe_of("digits/x", None, trial["changes"]), recipe_from(shipped_recipe("best/digits/mlp"))
+    assert mine == changed(base, {"method": "backprop"})
+    assert mine.options["label_smoothing"] == base.options["label_smoothing"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mlp"], "A study is DATASET/NAME"),
+        (["imagenet/mlp"], "A study is DATASET/NAME"),
+        (["digits/../x"], "A study is DATASET/NAME"),
+        (["digits/x", "--base", "best/digits/mpl"], "did you mean best/digits/mlp?"),
+        (["digits/x", "training.epoch=3"], "did you mean epochs?"),
+        (["digits/x", "epochs"], "sets nothing"),
+    ],
+)
+def test_a_trial_that_cannot_be_is_not_put_in(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit, match=said.replace("?", r"\?")):
+        search(monkeypatch, "add", tmp_path / "study.json", *words)
+    assert not (tmp_path / "study.json").exists()
+
+
+def cell(name: str, mean: float, *, twin: bool = False, seeds: int = 3) -> dict[str, Any]:
+    dataset = name.split("/")[0]
+    return {
+        "name": f"{name}-backprop" if twin else name, "of": name, "dataset": dataset, "method": "m", "twin": twin,
+        "seeds": seeds, "mean": mean, "std": 0.1, "parameters": 1234567, "seconds": 12.3, "epochs": 5,
+    }  # fmt: skip
+
+
+def test_there_is_no_part_without_its_results(tmp_path: Path) -> None:
+    assert not list(beyond.sections(tmp_path))
+    assert beyond.representatives(tmp_path) is None
+
+
+def test_the_strongest_recipes_stand_beside_their_twins_and_the_records(tmp_path: Path) -> None:
+    cells = [
+        cell("cifar10/mlp-plain", 60.0), cell("cifar10/mlp", 70.07), cell("cifar10/mlp", 66.0, twin=True),
+        cell("mnist/cnn", 99.6, seeds=1),
+    ]  # fmt: skip
+    (tmp_path / "best.json").write_text(json.dumps(cells))
+    trials = [{"study": "cifar10/mlp", "validation_accuracy": accuracy} for accuracy in (0.6, 0.7, None)]
+    trials.append({"study": "digits/mlp", "validation_accuracy": 0.9})
+    (tmp_path / "best-study.json").write_text(json.dumps(trials))
+    past, local = beyond.sections(tmp_path)
+    assert "| cifar10/mlp | 70.07 ± 0.10 | 66.00 ± 0.10 | +4.07 | 1,234,567 / 1,234,567 | 12 / 12 |" in past
+    assert "| cifar10/mlp-plain | 60.00 ± 0.10 | – | – | 1,234,567 | 12 |" in past
+    assert past.index("| mnist/cnn") < past.index("| cifar10/mlp |"), "in the paper's order"
+    assert "1 to 3 seeds" in past
+    assert past.endswith("Trials of each: cifar10/mlp 2.")
+    rows = {row.split(" | ")[0]: row for row in local.splitlines() if row.startswith("| ")}
+    assert len(rows) == 2 + len(RECORDS)
+    (mlp,) = (row for words, row in rows.items() if "CIFAR-10, MLP" in words)
+    assert mlp.endswith("| 69.07 | mlp 70.07 ± 0.10 (+1.00)<br>mlp-plain 60.00 ± 0.10 (−9.07) |")
+    (cnn,) = (row for words, row in rows.items() if "| MNIST, CNN: of the" in words)
+    assert cnn.endswith("| 99.70 | cnn 99.60 ± 0.10 (−0.10) |")
+    assert all(row.endswith("| – |") for words, row in rows.items() if "Fashion" in words)
+    (tmp_path / "best.json").write_text(json.dumps([cell("digits/mlp", 98.0)]))
+    assert len(list(beyond.sections(tmp_path))) == 1, "nothing was published for digits"
+
+
+def test_what_each_piece_gives_is_told_of_every_base(tmp_path: Path) -> None:
+    changes = [
+        {"base": base, "change": change, "mean": mean, "std": None, "difference": difference, "seeds": 1}
+        for base in ("cifar10/mlp", "mnist/mlp")
+        for change, mean, difference in (("nothing", 70.0, 0.0), ("no dropout", 69.5, -0.5))
+    ]
+    (tmp_path / "ablation.json").write_text(json.dumps(changes))
+    one, other = beyond.sections(tmp_path)
+    assert "| no dropout | 69.50 | −0.50 |" in one
+    assert "--base cifar10/mlp" in one
+    assert "--base mnist/mlp" in other
+
+
+def test_the_page_of_representatives_is_made_of_their_file(tmp_path: Path) -> None:
+    points = [
+        {"dataset": "cifar10", "network": "3x500", "kind": kind, "count": count, "mean": mean, "std": 0.25,
+         "accuracies": [mean - 0.5, mean, mean + 0.5]}
+        for kind, count, mean in (("random", 1, 57.0), ("k-means", 1, 58.0), ("random", 5, 59.0))
+    ]  # fmt: skip
+    (tmp_path / "representatives.json").write_text(json.dumps(points))
+    page = beyond.representatives(tmp_path)
+    assert page is not None
+    assert "| of each class | 1 | 5 |" in page
+    assert "| random | 57.00 ± 0.25 (3) | 59.00 ± 0.25 (3) |" in page
+    assert "| k-means | 58.00 ± 0.25 (3) | – |" in page
+    assert "| CIFAR-10 | 3 | 56.50 | 57.00 | 57.50 | 0.25 |" in page
+    assert "3×500" in page
+    (link,) = beyond.sections(tmp_path)
+    assert "docs/representatives.md" in link

@@ -1,0 +1,238 @@
+"""The strongest recipes beside their twins, and with one piece changed at a time, on small data."""
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import faustnet as package
+from conftest import Answer, started
+from faustnet.data import ImageSource
+from faustnet.losses import squared_distances
+from faustnet.recipes import Recipe, as_table, changed, differences, recipe_from, shipped_recipes
+from faustnet.reproduce import ablation
+from faustnet.reproduce.ablation import AS_IT_IS, CHANGES, Ablation, ablations, read_ablations, summary, with_change
+from faustnet.reproduce.best import TWIN, Best, best_names
+from faustnet.reproduce.runner import Watched
+
+Command = Callable[..., Answer]
+DIGITS = ("--names", "digits/mlp", "--seeds", "1", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the results of a recipe and its twin."""
+    from faustnet.cli import main
+
+    out = tmp_path_factory.mktemp("best")
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", "best", *DIGITS, "--out", str(out)])
+    assert not end.value.code
+    return out
+
+
+def test_a_recipe_stands_beside_its_twin(made: Path) -> None:
+    names = {"digits/mlp": "digits-mlp-0.json", "digits/mlp-backprop": "digits-mlp-backprop-0.json"}
+    assert sorted(path.name for path in (made / "best").iterdir()) == sorted(names.values()), "and no run is left"
+    cells = {cell["name"]: cell for cell in json.loads((made / "best.json").read_text())}
+    assert cells.keys() == names.keys()
+    for name, cell in cells.items():
+        result = json.loads((made / "best" / names[name]).read_text())
+        assert cell["mean"] == pytest.approx(100 * result["test_accuracy"], abs=1e-3)
+        assert cell["mean"] > 95
+        assert (cell["std"], cell["seeds"], cell["dataset"]) == (None, 1, "digits")
+        assert cell["twin"] == (cell["method"] == "backprop") == name.endswith(TWIN)
+        assert (cell["parameters"], cell["epochs"]) == (result["parameters"], len(result["history"]))
+    one, twin = cells["digits/mlp"], cells["digits/mlp-backprop"]
+    rows = (made / "best.md").read_text().splitlines()[2:]
+    difference = f"{one['mean'] - twin['mean']:+.2f}".replace("-", "−")
+    assert len(rows) == 1
+    assert rows[0].startswith(
+        f"| digits/mlp | {one['mean']:.2f} | {twin['mean']:.2f} | {difference} | {one['parameters']:,} /"
+    )
+
+
+def test_what_is_there_is_not_trained_again(made: Path, faustnet: Command, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path / "out")
+    (tmp_path / "out/best.json").unlink()
+    answer = faustnet("reproduce", "best", *DIGITS, "--out", tmp_path / "out")
+    assert answer.code == 0
+    assert not answer.err
+    assert "digits/mlp" in answer.out
+    assert (tmp_path / "out/best.json").read_text() == (made / "best.json").read_text()
+
+
+def test_an_interrupted_run_goes_on_to_the_same_result(
+    made: Path, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("reproduce", "best", *DIGITS, "--no-twins", "--out", tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Watched, "epoch", lambda self, epoch: epoch.epoch == 3 and signal.raise_signal(signal.SIGINT))
+        assert faustnet(*words).code == 130
+    assert [path.name for path in (tmp_path / "best").iterdir()] == ["digits-mlp-0.run"]
+    answer = faustnet(*words)
+    assert answer.code == 0
+    assert [path.name for path in (tmp_path / "best").iterdir()] == ["digits-mlp-0.json"], "without the twin"
+    histories = [json.loads((out / "best/digits-mlp-0.json").read_text())["history"] for out in (made, tmp_path)]
+    assert [epoch["losses"] for epoch in histories[0]] == [epoch["losses"] for epoch in histories[1]]
+
+
+def test_the_table_is_written_with_each_result(
+    made: Path, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_only(wanted: Best, out: Path, *others: object) -> None:
+        if wanted.name.endswith(TWIN):
+            raise KeyboardInterrupt
+        wanted.file(out).parent.mkdir()
+        shutil.copy(wanted.file(made), wanted.file(out))
+
+    monkeypatch.setattr("faustnet.reproduce.runner.train_wanted", first_only)
+    assert faustnet("reproduce", "best", *DIGITS, "--out", tmp_path).code == 130
+    assert [cell["name"] for cell in json.loads((tmp_path / "best.json").read_text())] == ["digits/mlp"]
+    assert "| – | – |" in (tmp_path / "best.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["best", "--names", "digits/mpl"],
+            "There is no recipe among the best called 'digits/mpl': did you mean digits/mlp?",
+        ),
+        (["best", "--names", "digits/mlp-backprop"], "did you mean digits/mlp?"),
+        (["best", "--names", ","], "There is nothing to train"),
+        (["best", "--names", "digits/mlp", "--seeds", "0"], "from one seed to 1000, not 0"),
+        (["best", "--names", "digits/mlp", "--jobs", "0"], "by one process or more, not 0"),
+        (["ablation", "--base", "digits/mpl"], "did you mean digits/mlp?"),
+        (["ablation", "--base", "digits/mlp-backprop"], "did you mean digits/mlp?"),
+        (["ablation", "--base", "digits/mlp", "--seeds", "0"], "from one seed to 1000, not 0"),
+    ],
+)
+def test_what_cannot_be_made_is_said_in_a_sentence(words: list[str], said: str, faustnet: Command, tmp_path: Path) -> None:
+    answer = faustnet("reproduce", *words, "--out", tmp_path / "out")
+    assert answer.code == 2
+    assert said in answer.sentence
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_no_result_of_ours_is_said_to_be_one(made: Path, faustnet: Command, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path / "out")
+    path = tmp_path / "out/best/digits-mlp-0.json"
+    whole = json.loads(path.read_text())
+    for wrong in ({"name": "digits/other"}, {"name": 3}, {"test_accuracy": None}):
+        path.write_text(json.dumps(whole | wrong))
+        answer = faustnet("reproduce", "best", *DIGITS, "--out", tmp_path / "out")
+        assert answer.code == 2
+        assert "is not a result of" in answer.sentence
+    whole["recipe"]["training"]["epochs"] = 3
+    path.write_text(json.dumps(whole))
+    assert "made with another training.epochs" in faustnet("reproduce", "best", *DIGITS, "--out", tmp_path / "out").sentence
+
+
+@pytest.mark.parametrize("name", best_names())
+def test_a_twin_differs_in_its_method_and_its_learning_rate(name: str) -> None:
+    assert f"best/{name}{TWIN}" in shipped_recipes()
+    recipe, twin = Best(name, 0).recipe, Best(name + TWIN, 0).recipe
+    assert recipe.dataset == name.split("/")[0]
+    assert recipe.method.startswith("faust-")
+    assert twin.method == "backprop"
+    assert not recipe.training.validation, "it is trained on all training images"
+    other = {key for key in differences(recipe, twin) if not key.startswith("options.")}
+    assert other <= {"method", "optimiser.learning_rate"}
+
+
+FULL = changed(
+    Best("digits/mlp", 0).recipe,
+    {
+        "options.contrast": 0.3, "options.temperature": 0.2, "options.mixup": 0.4, "network.input_dropout": 0.1,
+        "network.length": "unit", "options.scale": 4.0, "data.cutout": 2, "data.crop": 1, "data.flip": True,
+    },
+)  # fmt: skip
+
+
+def changes_of(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> dict[str, Recipe]:
+    monkeypatch.setattr(Best, "recipe", property(lambda self: recipe))
+    return {one.change: one.recipe for one in ablations("digits/mlp", 1)}
+
+
+def test_every_piece_is_changed_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = changes_of(FULL, monkeypatch)
+    assert found.keys() == dict(CHANGES).keys() - {
+        "representatives by k-means (one: the medoid)", "contrast of 0.5", "MixUp of 0.2", "embeddings of unit length",
+    }  # fmt: skip
+    base = found.pop(AS_IT_IS)
+    assert base.training.validation == 0.2
+    assert differences(base, FULL).keys() == {"training.validation", "training.evaluate_every"}
+    for words, recipe in found.items():
+        keys = differences(recipe, base).keys() - {"training.evaluate_every"}
+        if words != "learned prototypes":
+            same = {"options.scale"} if words == "embeddings of learned length" else set()
+            assert keys == dict(CHANGES)[words].keys() - same
+    prototypes = found["learned prototypes"]
+    assert prototypes.options == {
+        "prototypes": FULL.options["representatives"], "scale": 4.0, "label_smoothing": FULL.options["label_smoothing"],
+    }  # fmt: skip
+    assert found["half the epochs"].training.epochs == FULL.training.epochs // 2
+    assert found["half the contrast's temperature"].options["temperature"] == 0.1
+    assert found["AdamW instead of Muon"].optimiser.name == "adamw"
+
+
+def test_what_is_off_is_not_turned_off_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = recipe_from({"training": {"epochs": 1}, "options": {"contrast": 0.0}})
+    assert changes_of(plain, monkeypatch).keys() == {
+        AS_IT_IS, "representatives by k-means (one: the medoid)", "learned prototypes", "contrast of 0.5",
+        "half the scale of distances", "twice the scale of distances", "embeddings of unit length",
+        "embeddings of learned length", "MixUp of 0.2", "a constant learning rate",
+    }  # fmt: skip
+
+
+def test_other_methods_are_not_given_options_that_they_have_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = changes_of(changed(FULL, {"method": "faust-prototype", "options.prototypes": 4}), monkeypatch)
+    assert "learned prototypes" not in found
+    assert "no contrast" not in found
+    assert "no label smoothing" in found
+
+
+def test_the_scale_goes_with_the_length(source: ImageSource) -> None:
+    """An embedding of another length has other distances, so the scale is such that they count as much at first."""
+    recipe = recipe_from({"network": {"widths": [256, 256], "embedding": 48}, "options": {"scale": 0.03}})
+    weights = []
+    for words in (AS_IT_IS, "embeddings of unit length", "embeddings of learned length"):
+        one = with_change(recipe, dict(CHANGES)[words])
+        method = started("faust-representative", source, one.network, scale=one.options["scale"])
+        with torch.no_grad():
+            embedding = next(method.network.walk(source.plain(torch.arange(100))))
+        weights.append(float(one.options["scale"] * squared_distances(embedding, embedding).mean()))
+    assert weights[1] == pytest.approx(weights[0], rel=0.1)
+    assert weights[2] == pytest.approx(weights[1], rel=1e-5)
+    unit = with_change(recipe, dict(CHANGES)["embeddings of unit length"])
+    assert with_change(unit, dict(CHANGES)["embeddings of free length"]).options["scale"] == pytest.approx(0.03)
+
+
+def test_ablation_measures_validation_images(faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = (AS_IT_IS, "embeddings of unit length", "no MixUp", "half the epochs")
+    monkeypatch.setattr(ablation, "CHANGES", tuple((words, changes) for words, changes in CHANGES if words in few))
+    out = tmp_path / "out"
+    words = ("reproduce", "ablation", "--base", "digits/mlp", "--seeds", "1", "--device", "cpu", "--out", out)
+    answer = faustnet(*words)
+    assert answer.code == 0, answer.err
+    cells = {cell["change"]: cell for cell in json.loads((out / "ablation.json").read_text())}
+    assert list(cells) == [AS_IT_IS, few[1], "half the epochs"], "there is no MixUp to be left out"
+    run = package.train(as_table(Ablation("digits/mlp", AS_IT_IS, 0).recipe), tmp_path / "run")
+    assert cells[AS_IT_IS]["mean"] == pytest.approx(100 * run.metrics["validation_accuracy"], abs=1e-3)
+    assert run.metrics["validation_accuracy"] != run.metrics["test_accuracy"]
+    gap = cells["half the epochs"]["mean"] - cells[AS_IT_IS]["mean"]
+    assert cells["half the epochs"]["difference"] == pytest.approx(gap, abs=2e-3)
+    row = f"| half the epochs | {cells['half the epochs']['mean']:.2f} | {gap:+.2f} |".replace("-", "−")
+    assert row in (out / "ablation.md").read_text()
+    result = json.loads((out / "ablation/digits-mlp-half-the-epochs-0.json").read_text())
+    assert result["recipe"]["training"]["epochs"] == len(result["history"]) == 7
+    assert "seed 0: " not in faustnet(*words).err, "what was trained is not trained again"
+    results = read_ablations(out)
+    assert summary([{**one, "test_accuracy": 0.0} for one in results]) == list(cells.values())
+    (out / "ablation/digits-mlp-half-the-epochs-0.json").write_text(json.dumps({**result, "validation_accuracy": None}))
+    assert "is not a result of a run" in faustnet(*words).sentence
