@@ -45,4 +45,4 @@ def build(name: str, shape: Shape, classes: int, network: NetworkSettings, optio
     """A fresh method for images of this shape. Draws its weights from torch's global generator."""
     method = method_named(name)
     check_memory(network.weights(shape))
-    return method(method.make_network(shape, network), classes, **options)
+    return method(method.make_network(shape, classes, network), classes, **options)
