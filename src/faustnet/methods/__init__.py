@@ -8,10 +8,12 @@ from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
 from faustnet.methods.base import SETTLED, LocalMethod, Method, PredictionSettings, Source, some_positions
 from faustnet.methods.collaborative import CollaborativeFF
+from faustnet.methods.cwc import CwC
 from faustnet.methods.faust import Faust, FaustPrototype, FaustRepresentative, FaustTriplet, FaustTuplet
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
 from faustnet.methods.symba import SymBa
+from faustnet.methods.trifecta import Trifecta
 from faustnet.network import NetworkSettings, Shape
 
 __all__ = [
@@ -27,6 +29,8 @@ METHODS: dict[str, type[Method]] = {
         SymBa,
         FFCM,
         CollaborativeFF,
+        CwC,
+        Trifecta,
         FaustTriplet,
         FaustTuplet,
         FaustRepresentative,
