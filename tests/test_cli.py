@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import Answer
+from conftest import SMALL, Answer, fitting
 from faustnet.data import DataSet
 from faustnet.methods import METHODS
-from faustnet.methods.goodness import GoodnessMethod
+from faustnet.methods.goodness import LabelMethod
 
 Command = Callable[..., Answer]
 QUICK = ["--widths", "64,48", "--embedding", "32", "--batch-size", "64", "--epochs", "6", "--device", "cpu"]
@@ -31,14 +31,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_trains_in_one_command(name: str, faustnet: Command, tmp_path: Path) -> None:
+    network = fitting(name, SMALL)
+    other = ["--set", f"network.kind={network.kind}", "--set", f"network.widths={list(network.widths)}"]
     answer = faustnet(
-        "train", "--dataset", "digits", "--method", name, *QUICK, "--seed", "1", "--out", tmp_path / "run", "--json"
+        "train", "--dataset", "digits", "--method", name, *QUICK, *other, "--seed", "1", "--out", tmp_path / "run", "--json"
     )
     assert answer.code == 0
     printed = json.loads(answer.out)
     metrics = json.loads((tmp_path / "run/metrics.json").read_text())
     assert metrics["test_accuracy"] == printed["test_accuracy"] > 0.5
-    assert metrics["forward_passes"] == (10 if issubclass(METHODS[name], GoodnessMethod) else 1)
+    assert metrics["forward_passes"] == (10 if issubclass(METHODS[name], LabelMethod) else 1)
     assert len(metrics["layer_accuracy"]) == (1 if name in ("backprop", "ffcm") else 2)
 
 

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from faustnet.losses import (
+    competitive_loss,
     goodness,
+    goodness_by_group,
     goodness_loss,
     marginal_contrastive_loss,
     paired_squared_distances,
@@ -36,6 +38,19 @@ def test_goodness_and_its_loss_are_equations_1_and_2() -> None:
         expected += 0.5 * (math.log(1 + math.exp(threshold - g_positive)) + math.log(1 + math.exp(g_negative - threshold)))
     found = goodness_loss(goodness(positive), goodness(negative), threshold)
     assert found.item() == pytest.approx(expected / 5, rel=1e-12)
+
+
+def test_cwcs_loss_is_the_cross_entropy_of_the_groups_means_of_squares() -> None:
+    activity, labels = random(2, 4, 5 * 6), torch.tensor([[0, 2, 1, 1], [2, 2, 0, 1]])  # 5 pixels, 6 channels, 3 classes
+    for layer, own, found in zip(
+        activity.tolist(), labels.tolist(), competitive_loss(goodness_by_group(activity, 3, 6), labels), strict=True
+    ):
+        expected = 0.0
+        for row, label in zip(layer, own, strict=True):
+            groups = [[row[6 * pixel + channel] for pixel in range(5) for channel in (2 * c, 2 * c + 1)] for c in range(3)]
+            means = [sum(v * v for v in group) / 10 for group in groups]
+            expected -= math.log(math.exp(means[label]) / sum(math.exp(mean) for mean in means)) / 4
+        assert found.item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_squared_distances_are_those_of_every_pair() -> None:

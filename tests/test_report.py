@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from PIL import Image
 
 import faustnet as library
+from conftest import fitting
 from faustnet import evaluation
 from faustnet.data import DataSet, Images
 from faustnet.errors import FaustnetError
@@ -25,7 +27,9 @@ from faustnet.evaluation import evaluating
 from faustnet.inspection import Pictures, balanced, fisher_score, inspect_run, layer_embeddings, tsne
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import GoodnessMethod
+from faustnet.methods.trifecta import Trifecta
 from faustnet.model import Model
+from faustnet.network import NetworkSettings
 from faustnet.recipes import recipe_from
 from faustnet.report import page
 from faustnet.report.page import render_page
@@ -109,13 +113,16 @@ def test_as_many_images_of_one_class_as_of_another() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_layer_embeddings_of_every_method(name: str, digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "CHUNK", 100)
-    model = Model.fresh(recipe_from({"method": name, "network": NETWORK}), digits.train, digits.class_names)
+    network = asdict(fitting(name, NetworkSettings(**NETWORK)))
+    model = Model.fresh(recipe_from({"method": name, "network": network}), digits.train, digits.class_names)
     found = layer_embeddings(model, digits.test)
     assert [layer.shape for layer in found] == [(360, size) for size in model.method.network.embedding_sizes]
     with evaluating(model.method):
         rows = model.scaling(digits.test.pixels[350:]).flatten(1)
         if isinstance(model.method, GoodnessMethod):  # a tenth of every label
             rows[:, :10] = model.method.label_value / 10
+        if isinstance(model.method, Trifecta):
+            rows = torch.cat([rows, model.method.label.weight.mean(dim=0).expand(10, -1)], dim=1)
         directly = list(model.method.network.walk(rows))
     for layer, rows in zip(found, directly, strict=True):
         np.testing.assert_allclose(layer[350:], rows.numpy(), rtol=1e-4, atol=1e-5)

@@ -4,28 +4,30 @@ Rows are flat here as everywhere. Between blocks all channels of a pixel lie tog
 on a GPU like them, so that nothing is moved on the way; the first block takes images as they come, channel after channel.
 """
 
+import math
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from faustnet.layers import BatchNorm, EmbeddingLayer, Linear, Product, Rows
+from faustnet.layers import BatchNorm, EmbeddingLayer, Layer, Linear, Product, Rows
 
 Shape = tuple[int, int, int]  # (channels, height, width)
 HEAD_SIDE = 8  # pixels at most along a side of what a head works on
 
 
 class Convolution(Product, nn.Conv2d):
-    """3×3, from and to pictures of the same size, without a bias."""
+    """3×3, from and to pictures of the same size, without a bias. The channels may be in `groups`, of which each is made of
+    the one in its place alone."""
 
-    def __init__(self, inputs: int, outputs: int):
-        super().__init__(inputs, outputs, kernel_size=3, padding=1, bias=False)
+    def __init__(self, inputs: int, outputs: int, groups: int = 1):
+        super().__init__(inputs, outputs, kernel_size=3, padding=1, bias=False, groups=groups)
 
     def forward(self, pictures: Tensor) -> Tensor:
         """(R, inputs, h, w) → (R, outputs, h, w)"""
         weight = self.cast(self.weight)
-        return functional.conv2d(pictures.to(weight.dtype), weight, padding=1)
+        return functional.conv2d(pictures.to(weight.dtype), weight, padding=1, groups=self.groups)
 
 
 class Normalised(nn.Module):
@@ -86,15 +88,14 @@ class ConvLayer(EmbeddingLayer):
         dropout: float,
         length: str,
     ):
-        before, height, width = shape
-        after = (channels, *((height // 2, width // 2) if pool else (height, width)))
-        passed_on = after[0] * after[1] * after[2]
+        after = _shape_after(shape, channels, pool)
+        passed_on = math.prod(after)
         made = None if head is None else Head(channels, after[1:], head)
         size = embedding or (passed_on if made is None else made.values)
-        super().__init__(before * height * width, passed_on, size, dropout=dropout, length=length)
+        super().__init__(math.prod(shape), passed_on, size, dropout=dropout, length=length)
         self.shape, self.first, self.residual = shape, first, residual
-        self.passed_shape: Shape = after
-        self.entrance = Normalised(before, channels, pool=pool)
+        self.passed_shape = after
+        self.entrance = Normalised(shape[0], channels, pool=pool)
         self.inner = Normalised(channels, channels) if residual else None
         self.outer = Normalised(channels, channels) if residual else None
         self.head = made
@@ -113,22 +114,62 @@ class ConvLayer(EmbeddingLayer):
 
     def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
         assert isinstance(rows, Tensor)
-        pictures = functional.relu(self.entrance(self._pictures(rows)), inplace=True)
+        pictures = functional.relu(self.entrance(as_pictures(rows, self.shape, self.first)), inplace=True)
         if self.inner is not None and self.outer is not None:
             change = self.outer(functional.relu(self.inner(pictures), inplace=True))
             pictures = functional.relu(change + pictures, inplace=True)
-        activation = pictures.permute(0, 2, 3, 1).flatten(1)
+        activation = as_rows(pictures)
         embedding = activation if self.head is None else self.head(pictures)
         if self.projection is not None:
             embedding = self.projection(embedding)
         return activation, self.with_prototypes(self.to_length(embedding))
 
-    def _pictures(self, rows: Tensor) -> Tensor:
-        """(R, inputs) → (R, channels, h, w), the channels of a pixel side by side in memory"""
-        channels, height, width = self.shape
-        if self.first:
-            return rows.view(-1, channels, height, width).contiguous(memory_format=torch.channels_last)
-        return rows.view(-1, height, width, channels).permute(0, 3, 1, 2)
+
+class GoodnessConvLayer(Layer):
+    """Convolution, max-pooling if `pool`, ReLU, with batch norm before all that if `norm_first`, and after it if not. What
+    comes out is both the activation and the embedding, for losses that look at how active a layer is."""
+
+    stackable: ClassVar[bool] = False
+
+    def __init__(
+        self, shape: Shape, channels: int, *, pool: bool, groups: int, norm_first: bool, first: bool, dropout: float
+    ):
+        after = _shape_after(shape, channels, pool)
+        super().__init__(math.prod(shape), math.prod(after), math.prod(after), dropout)
+        self.shape, self.first, self.pool, self.norm_first = shape, first, pool, norm_first
+        self.passed_shape = after
+        self.convolution = Convolution(shape[0], channels, groups)
+        self.norm = BatchNorm(shape[0] if norm_first else channels)
+
+    @property
+    def multiplications(self) -> int:
+        return self.shape[1] * self.shape[2] * _weights(self)
+
+    @property
+    def most_values(self) -> int:
+        return self.passed_shape[0] * self.shape[1] * self.shape[2]
+
+    def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        assert isinstance(rows, Tensor)
+        pictures = as_pictures(rows, self.shape, self.first)
+        pictures = self.convolution(self.norm(pictures) if self.norm_first else pictures)
+        pictures = functional.relu(functional.max_pool2d(pictures, 2) if self.pool else pictures, inplace=True)
+        activity = as_rows(pictures if self.norm_first else self.norm(pictures))
+        return activity, activity
+
+
+def as_pictures(rows: Tensor, shape: Shape, first: bool) -> Tensor:
+    """(R, inputs) → (R, channels, h, w), the channels of a pixel side by side in memory, as only the first layer does not
+    receive them."""
+    channels, height, width = shape
+    if first:
+        return rows.view(-1, channels, height, width).contiguous(memory_format=torch.channels_last)
+    return rows.view(-1, height, width, channels).permute(0, 3, 1, 2)
+
+
+def as_rows(pictures: Tensor) -> Tensor:
+    """(R, channels, h, w) → (R, h · w · channels), pixel after pixel"""
+    return pictures.permute(0, 2, 3, 1).flatten(1)
 
 
 def shrunk(pictures: Tensor, side: tuple[int, int]) -> Tensor:
@@ -140,6 +181,11 @@ def shrunk(pictures: Tensor, side: tuple[int, int]) -> Tensor:
         return pictures
     # several times as fast as avg_pool2d, which computes the same
     return pictures.unflatten(2, (high, -1)).unflatten(4, (wide, -1)).mean(dim=(3, 5))
+
+
+def _shape_after(shape: Shape, channels: int, pool: bool) -> Shape:
+    _, height, width = shape
+    return (channels, height // 2, width // 2) if pool else (channels, height, width)
 
 
 def _weights(module: nn.Module) -> int:

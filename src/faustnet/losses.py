@@ -31,6 +31,17 @@ def symmetric_loss(positive: Tensor, negative: Tensor, sharpness: float) -> Tens
     return functional.softplus(-sharpness * (positive - negative)).mean(dim=-1)
 
 
+def goodness_by_group(activity: Tensor, classes: int, channels: int) -> Tensor:
+    """CwC's goodness: of each class the mean of squares over all pixels of its share of the channels, the first class's
+    first. (…, B, pixels · channels), the channels of a pixel together → (…, B, C)"""
+    return _exact(activity).square().unflatten(-1, (-1, classes, channels // classes)).mean(dim=(-3, -1))
+
+
+def competitive_loss(by_class: Tensor, labels: Tensor) -> Tensor:
+    """CwC's loss, −log(exp(G_y) / Σ exp(G_c)), from each class's goodness. (…, B, C), (…, B) → (…)"""
+    return tuplet_loss(-by_class, labels)
+
+
 def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: Tensor, temperature: float) -> Tensor:
     """FFCM's loss: the supervised contrastive one, where pairs of one class count as closer by a margin.
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from faustnet.blocks import ConvLayer, Shape
+from faustnet.blocks import ConvLayer, GoodnessConvLayer, Shape
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.layers import BatchNorm, DenseLayer, Layer, RmsLayer
 
@@ -187,9 +187,7 @@ def _conv_network(shape: Shape, settings: NetworkSettings, project: bool) -> Net
     layers: list[ConvLayer] = []
     for number, channels in enumerate(settings.widths, start=1):
         before = layers[-1].passed_shape if layers else shape
-        if number in settings.pools:
-            size = f"{shape[1]}×{shape[2]}"
-            require(min(before[1:]) > 1, f"Images of {size} cannot be halved so often: name fewer layers in network.pools.")
+        _check_halving(number in settings.pools, before, shape)
         with_head = project or number == len(settings.widths)
         layers.append(
             ConvLayer(
@@ -202,6 +200,36 @@ def _conv_network(shape: Shape, settings: NetworkSettings, project: bool) -> Net
                 first=not layers,
                 dropout=settings.dropout if layers else settings.input_dropout,
                 length=settings.length if project else "free",
+            )
+        )
+    return Network(layers, settings.dropout)
+
+
+def _check_halving(halved: bool, before: Shape, image: Shape) -> None:
+    size = f"{image[1]}×{image[2]}"
+    many = f"Images of {size} cannot be halved so often: name fewer layers in network.pools."
+    require(not halved or min(before[1:]) > 1, many)
+
+
+def goodness_conv_network(shape: Shape, settings: NetworkSettings, *, norm_first: bool, groups: int = 1) -> Network:
+    """Convolutional layers without heads, for losses that look at how active they are; every second one's channels are in
+    so many groups."""
+    require(
+        settings.kind == "vgg", f"This method's layers are plain convolutions, not {settings.kind}: set network.kind=vgg."
+    )
+    layers: list[GoodnessConvLayer] = []
+    for number, channels in enumerate(settings.widths, start=1):
+        before = layers[-1].passed_shape if layers else shape
+        _check_halving(number in settings.pools, before, shape)
+        layers.append(
+            GoodnessConvLayer(
+                before,
+                channels,
+                pool=number in settings.pools,
+                groups=1 if number % 2 else groups,
+                norm_first=norm_first,
+                first=not layers,
+                dropout=settings.dropout if layers else settings.input_dropout,
             )
         )
     return Network(layers, settings.dropout)

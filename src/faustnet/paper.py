@@ -40,6 +40,8 @@ TITLES = {
     "symba": "SymBa",
     "ffcm": "FFCM",
     "collaborative-ff": "Collaborative FF",
+    "cwc": "CwC",
+    "trifecta": "Trifecta",
     "faust-triplet": "FAUST-vanilla triplet",
     "faust-tuplet": "FAUST-vanilla tuplet",
     "faust-representative": "FAUST-representative tuplet",

@@ -9,10 +9,12 @@ from faustnet.methods.backprop import Backprop
 from faustnet.methods.base import SETTLED, LocalMethod, Method, PredictionSettings, Source, some_positions
 from faustnet.methods.centroid import FaustCentroid
 from faustnet.methods.collaborative import CollaborativeFF
+from faustnet.methods.cwc import CwC
 from faustnet.methods.faust import Faust, FaustPrototype, FaustRepresentative, FaustTriplet, FaustTuplet
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
 from faustnet.methods.symba import SymBa
+from faustnet.methods.trifecta import Trifecta
 from faustnet.network import NetworkSettings, Shape
 
 __all__ = [
@@ -28,6 +30,8 @@ METHODS: dict[str, type[Method]] = {
         SymBa,
         FFCM,
         CollaborativeFF,
+        CwC,
+        Trifecta,
         FaustTriplet,
         FaustTuplet,
         FaustRepresentative,
@@ -47,4 +51,4 @@ def build(name: str, shape: Shape, classes: int, network: NetworkSettings, optio
     """A fresh method for images of this shape. Draws its weights from torch's global generator."""
     method = method_named(name)
     check_memory(network.weights(shape))
-    return method(method.make_network(shape, network), classes, **options)
+    return method(method.make_network(shape, classes, network), classes, **options)

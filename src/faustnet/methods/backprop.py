@@ -31,7 +31,7 @@ class Backprop(Method):
         self.mixing = MixUp(mixup)  # last, so that the weights are the same with and without
 
     @classmethod
-    def make_network(cls, shape: Shape, settings: NetworkSettings) -> Network:
+    def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
         return embedding_network(shape, settings, project=False)
 
     @property

@@ -72,8 +72,8 @@ class Method(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def make_network(cls, shape: Shape, settings: NetworkSettings) -> Network:
-        """The layers that this method trains, for images of this shape."""
+    def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
+        """The layers that this method trains, for images of this shape and so many classes."""
 
     @classmethod
     def options(cls) -> dict[str, Any]:
@@ -111,7 +111,8 @@ class Method(nn.Module, ABC):
         """All that prediction needs of the training images. Called before every evaluation, in evaluation mode and without
         gradients."""
         if self.network.settles:
-            self.network.settle(self.unlabelled(train.plain(some_positions(train, SETTLED))))
+            index = some_positions(train, SETTLED)
+            self.network.settle(self.typical(train.plain(index), train.labels[index]))
         self.finish(train)
 
     def finish(self, train: Source) -> None:
@@ -121,6 +122,10 @@ class Method(nn.Module, ABC):
     def unlabelled(self, x: Tensor) -> Tensor:
         """Images as the layers see them where no label is known. (B, …) → (B, d)"""
         return x.flatten(1)
+
+    def typical(self, x: Tensor, y: Tensor) -> Tensor:
+        """Rows like those in training, but not by chance: batch norms take on their statistics. (B, …), (B,) → (R, d)"""
+        return self.unlabelled(x)
 
     @abstractmethod
     def scores(self, x: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ class Faust(Method):
         self.references = References(classes, count, network.embedding_sizes)
 
     @classmethod
-    def make_network(cls, shape: Shape, settings: NetworkSettings) -> Network:
+    def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
         return embedding_network(shape, settings)
 
     def scores(self, x: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class FFCM(LocalMethod):
     margins: Tensor  # (layers,)
 
     @classmethod
-    def make_network(cls, shape: Shape, settings: NetworkSettings) -> Network:
+    def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
         return embedding_network(shape, settings)
 
     @property

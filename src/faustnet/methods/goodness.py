@@ -1,5 +1,7 @@
 """What the Forward-Forward family shares: labels written into images, and layers that are to notice wrong ones."""
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -9,23 +11,9 @@ from faustnet.methods.base import Method, Source, join_rows
 from faustnet.network import Network, NetworkSettings, Shape, rms_network
 
 
-class GoodnessMethod(Method):
-    """Section III. Positive rows carry the true label in their first C values, negative rows a wrong one.
-
-    The paper writes 1 for the label among pixels from 0 to 1. Here images have mean 0 and variance 1, and a 1 among
-    thousands of such values goes unheard: `label_length` is the length of what is written, next to an image's.
-    """
-
-    def __init__(self, network: Network, classes: int, *, label_length: float):
-        super().__init__(network, classes)
-        inputs = network[0].inputs
-        require(inputs > classes, f"Images of {inputs} values have no room for {classes} labels: use larger images.")
-        require(label_length > 0, f"The label's length must be positive, not {label_length}.")
-        self.label_value = label_length * inputs**0.5
-
-    @classmethod
-    def make_network(cls, shape: Shape, settings: NetworkSettings) -> Network:
-        return rms_network(shape, settings)
+class LabelMethod(Method):
+    """Layers see images together with a label: the true one and a wrong one while they are trained, and each in turn to
+    find the one that they are most active for."""
 
     @property
     def forward_passes(self) -> int:
@@ -34,18 +22,17 @@ class GoodnessMethod(Method):
     def start(self, train: Source) -> None:
         require(self.classes > 1, "There is one class only, so there is no wrong label: give images of two classes or more.")
 
+    @abstractmethod
+    def written(self, x: Tensor, code: Tensor) -> Tensor:
+        """Images with so much of every label. (B, …), (B, C) → (B, d)"""
+
     def labelled(self, x: Tensor, labels: Tensor) -> Tensor:
-        """Images with these labels written over their first C values, (B, d); or, from the `variants` that a cache
-        holds, (B, C, w), the ones that carry these labels, (B, w)."""
+        """Images with these labels, (B, d); or, from the `variants` that a cache holds, (B, C, w), the ones that carry
+        these labels, (B, w)."""
         if x.dim() == 3:
             return x[torch.arange(len(x), device=x.device), labels]
         code = labels.unsqueeze(1) == torch.arange(self.classes, device=x.device)  # one_hot would wait for the device
         return self.written(x, code)
-
-    def written(self, x: Tensor, code: Tensor) -> Tensor:
-        """Images with this in place of their first C values, as long as a label. (B, …), (B, C) → (B, d)"""
-        flat = x.flatten(1)
-        return torch.cat([self.label_value * code.to(flat.dtype), flat[:, self.classes :]], dim=1)
 
     def unlabelled(self, x: Tensor) -> Tensor:
         """With a little of every label."""
@@ -67,3 +54,27 @@ class GoodnessMethod(Method):
             labels = torch.full((len(x),), label, device=x.device)
             by_label.append(torch.stack([goodness(f) for f in self.network.walk(self.labelled(x, labels))]))
         return torch.stack(by_label, dim=2)
+
+
+class GoodnessMethod(LabelMethod):
+    """Section III. Positive rows carry the true label in their first C values, negative rows a wrong one.
+
+    The paper writes 1 for the label among pixels from 0 to 1. Here images have mean 0 and variance 1, and a 1 among
+    thousands of such values goes unheard: `label_length` is the length of what is written, next to an image's.
+    """
+
+    def __init__(self, network: Network, classes: int, *, label_length: float):
+        super().__init__(network, classes)
+        inputs = network[0].inputs
+        require(inputs > classes, f"Images of {inputs} values have no room for {classes} labels: use larger images.")
+        require(label_length > 0, f"The label's length must be positive, not {label_length}.")
+        self.label_value = label_length * inputs**0.5
+
+    @classmethod
+    def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
+        return rms_network(shape, settings)
+
+    def written(self, x: Tensor, code: Tensor) -> Tensor:
+        """In place of their first C values, as long as a label."""
+        flat = x.flatten(1)
+        return torch.cat([self.label_value * code.to(flat.dtype), flat[:, self.classes :]], dim=1)

@@ -1,0 +1,278 @@
+"""CwC and the Trifecta: what their layers compute and are trained by, how far a gradient goes, and that they learn."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from conftest import Answer, run_to_end, small_method, started
+from faustnet.blocks import GoodnessConvLayer
+from faustnet.data import Augmentation, ImageSource, Scaling, load_data
+from faustnet.errors import FaustnetError
+from faustnet.evaluation import evaluating
+from faustnet.methods import build
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings
+from faustnet.randomness import seeded
+from faustnet.runs import Run
+from faustnet.training import Trainer, TrainingSettings
+from test_wavefront import assert_same, stop_after
+
+CLASSES = NetworkSettings((20, 30, 40), kind="vgg", pools=(1, 3))
+LABELS = NetworkSettings((10, 12, 14, 16), kind="vgg", pools=(1, 3))
+
+
+def batch(source: ImageSource, size: int) -> tuple[Tensor, Tensor]:
+    index = torch.arange(size)
+    return source.plain(index), source.labels[index]
+
+
+def norm(pictures: Tensor) -> Tensor:
+    flat = pictures.transpose(0, 1).flatten(1)
+    mean, variance = flat.mean(dim=1), flat.var(dim=1, correction=0)
+    return (pictures - mean[:, None, None]) / (variance + 1e-5)[:, None, None].sqrt()
+
+
+def by_hand(layer: GoodnessConvLayer, pictures: Tensor, groups: int) -> Tensor:
+    """Group by group, then the order of work that is promised."""
+    if layer.norm_first:
+        pictures = norm(pictures)
+    pairs = zip(pictures.chunk(groups, dim=1), layer.convolution.weight.chunk(groups), strict=True)
+    made = torch.cat([functional.conv2d(part, weight, padding=1) for part, weight in pairs], dim=1).relu()
+    if layer.pool:
+        made = made.unfold(2, 2, 2).unfold(3, 2, 2).amax(dim=(4, 5))
+    return made if layer.norm_first else norm(made)
+
+
+def test_cwcs_loss_and_scores_are_those_of_every_classs_own_channels(source: ImageSource) -> None:
+    """In plain loops over images, layers and classes."""
+    method = started("cwc", source, CLASSES).double()
+    x, y = batch(source, 9)
+    pictures = x.double()
+    losses, scores = torch.cat(list(method.losses(pictures, y))), method.scores(pictures)
+    for number, layer in enumerate(method.network):
+        pictures = by_hand(layer, pictures, groups=10 if number == 1 else 1)
+        expected = 0.0
+        for image, own, found in zip(pictures, y.tolist(), scores[number], strict=True):
+            share = len(image) // 10
+            by_class = [image[c * share : (c + 1) * share].square().mean() for c in range(10)]
+            torch.testing.assert_close(found, torch.stack(by_class))
+            expected -= torch.log(by_class[own].exp() / sum(g.exp() for g in by_class)).item() / 9
+        assert losses[number].item() == pytest.approx(expected, rel=1e-9)
+    assert method.forward_passes == 1
+
+
+def test_dense_layers_share_out_their_units(source: ImageSource) -> None:
+    method = started("cwc", source, NetworkSettings((30, 20)))
+    x, _ = batch(source, 4)
+    for activity, scores in zip(method.network.walk(x), method.scores(x), strict=True):
+        torch.testing.assert_close(scores, torch.stack([part.square().mean(1) for part in activity.chunk(10, dim=1)], 1))
+
+
+def test_every_second_layer_of_cwc_keeps_the_classes_apart(source: ImageSource) -> None:
+    method = started("cwc", source, CLASSES)
+    rows = batch(source, 5)[0].flatten(1)
+    for number, layer in enumerate(method.network):
+        rows = rows.detach().requires_grad_()
+        activity, _ = layer(rows)
+        of_third = activity.unflatten(1, (-1, 10, CLASSES.widths[number] // 10))[:, :, 3]
+        (reached,) = torch.autograd.grad(of_third.square().sum(), rows)
+        if number == 1:
+            channels = reached.unflatten(1, (-1, CLASSES.widths[0])).abs().sum(dim=(0, 1))
+            assert channels.nonzero().flatten().tolist() == [6, 7]
+        elif number == 2:
+            assert reached.unflatten(1, (-1, CLASSES.widths[1])).abs().sum(dim=(0, 1)).all()
+        rows = activity
+
+
+def test_multiplications_are_those_of_a_plain_count() -> None:
+    first, second, third = small_method("cwc", CLASSES).network
+    assert first.multiplications == 8 * 8 * 20 * 1 * 9
+    assert second.multiplications == 4 * 4 * 30 * 2 * 9, "each of a class's channels comes from two"
+    assert third.multiplications == 4 * 4 * 40 * 30 * 9
+
+
+def test_a_layer_whose_channels_cannot_be_shared_out_is_refused() -> None:
+    with pytest.raises(FaustnetError, match=r"give multiples of 7 as network.widths, not \[14, 20\]"):
+        build("cwc", (1, 8, 8), 7, NetworkSettings((14, 20), kind="vgg"), {})
+
+
+@pytest.mark.parametrize(("name", "kind"), [("cwc", "residual"), ("trifecta", "residual"), ("trifecta", "dense")])
+def test_networks_that_they_cannot_have_are_refused(name: str, kind: str) -> None:
+    with pytest.raises(FaustnetError, match=f"plain convolutions, not {kind}: set network.kind=vgg"):
+        build(name, (1, 8, 8), 10, NetworkSettings((20, 20), kind=kind), {})
+
+
+@pytest.mark.parametrize("name", ["cwc", "trifecta"])
+def test_images_that_cannot_be_halved_so_often_are_refused(name: str) -> None:
+    with pytest.raises(FaustnetError, match="8×8 cannot be halved so often"):
+        build(name, (1, 8, 8), 10, NetworkSettings((10,) * 4, kind="vgg", pools=(1, 2, 3, 4)), {})
+
+
+def labels_of(written: Tensor, pictures: Tensor) -> Tensor:
+    """Whose picture each row is."""
+    same = (written.unsqueeze(1) - pictures).abs().amax(dim=2) < 1e-6
+    assert (same.sum(dim=1) == 1).all()
+    return same.int().argmax(dim=1)
+
+
+def test_a_label_is_a_picture_beside_the_image(source: ImageSource) -> None:
+    method = started("trifecta", source, LABELS)
+    x, y = batch(source, 48)
+    seen = set()
+    for _ in range(30):
+        rows = method.rows(x, y).unflatten(1, (2, 64))
+        assert torch.equal(rows[:, 0], x.flatten(1).repeat(2, 1))
+        right, wrong = labels_of(rows[:, 1], method.label.weight).chunk(2)
+        assert torch.equal(right, y)
+        assert (wrong != y).all()
+        seen |= set(zip(y.tolist(), wrong.tolist(), strict=True))
+    assert len(seen) == 90, "every wrong label of every class comes up"
+
+
+def trifecta_loss(activity: Tensor) -> Tensor:
+    """log(1 + exp(−α (G⁺ − G⁻))), pair by pair."""
+    images = len(activity) // 2
+    pairs = [(activity[i].square().mean(), activity[images + i].square().mean()) for i in range(images)]
+    return sum(torch.log(1 + torch.exp(-4 * (good - bad))) for good, bad in pairs) / images
+
+
+def test_the_trifectas_losses_are_symbas_on_means_of_squares(source: ImageSource) -> None:
+    method = started("trifecta", source, LABELS).double()
+    x, y = batch(source, 7)
+    with seeded(3):
+        (losses,) = method.losses(x.double(), y)
+    with seeded(3):
+        pictures = method.rows(x.double(), y).view(-1, 2, 8, 8)
+    for layer, loss in zip(method.network, losses, strict=True):
+        pictures = by_hand(layer, pictures, groups=1)
+        torch.testing.assert_close(loss, trifecta_loss(pictures.flatten(1)))
+
+
+def test_the_gradient_of_a_trifecta_layers_loss_reaches_that_layer_and_the_one_before_alone(source: ImageSource) -> None:
+    method = started("trifecta", source, LABELS)
+    (losses,) = method.losses(*batch(source, 48))
+    parts = [method.label, *method.network]  # the labels come before the first layer
+    for number, loss in enumerate(losses, start=1):
+        method.zero_grad()
+        loss.backward(retain_graph=True)
+        for place, part in enumerate(parts):
+            for parameter in part.parameters():
+                reached = parameter.grad is not None and bool(parameter.grad.any())
+                assert reached == (place in (number - 1, number))
+
+
+def test_a_step_is_both_of_the_authors_pairings_at_once(source: ImageSource) -> None:
+    """(1, 2), (3, 4), and labels with 1, (2, 3), where the last layer of a pair has the loss and cuts the graph behind it.
+    The labels are trained with the first layer alone."""
+    method = started("trifecta", source, LABELS).double()
+    x, y = batch(source, 12)
+    names = [name for name, _ in method.named_parameters()]
+    expected = {name: torch.zeros_like(parameter) for name, parameter in method.named_parameters()}
+    for last in (1, 0):
+        with seeded(3):
+            rows = method.rows(x.double(), y)
+        rows = rows.detach() if last else rows
+        for number, layer in enumerate(method.network):
+            rows, _ = layer(rows)
+            if number % 2 == last:
+                method.zero_grad()
+                trifecta_loss(rows).backward()
+                for name, parameter in method.named_parameters():
+                    expected[name] += 0 if parameter.grad is None else parameter.grad
+                rows = rows.detach()
+    method.zero_grad()
+    with seeded(3):
+        (losses,) = method.losses(x.double(), y)
+    losses.sum().backward()
+    for name in names:
+        torch.testing.assert_close(method.get_parameter(name).grad, expected[name])
+
+
+def test_the_trifecta_tries_every_label_in_turn(source: ImageSource) -> None:
+    method = started("trifecta", source, LABELS)
+    x, _ = batch(source, 5)
+    with evaluating(method):
+        scores = method.scores(x)
+        for label in range(10):
+            rows = torch.cat([x.flatten(1), method.label.weight[label].expand(5, -1)], dim=1)
+            for layer, activity in enumerate(method.network.walk(rows)):
+                torch.testing.assert_close(scores[layer, :, label], activity.square().mean(1))
+    assert method.forward_passes == 10
+
+
+def test_batch_norms_settle_on_rows_with_the_true_label_and_as_many_with_wrong_ones(source: ImageSource) -> None:
+    method = started("trifecta", source, LABELS)
+    x, y = batch(source, 320)
+    right, wrong = labels_of(method.typical(x, y)[:, 64:], method.label.weight).chunk(2)
+    assert torch.equal(right, y)
+    assert (wrong != y).all()
+    assert len(set(zip(y.tolist(), wrong.tolist(), strict=True))) == 90
+    with evaluating(method):
+        method.make_ready(source)
+        settled = next(method.network.walk(method.typical(x, y)))
+    method.train()
+    torch.testing.assert_close(next(method.network.walk(method.typical(x, y))), settled, rtol=1e-3, atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def exact(source: ImageSource) -> ImageSource:
+    scaling = Scaling(source.scaling.mean.double(), source.scaling.deviation.double())
+    return replace(source, scaling=scaling, augmentation=Augmentation(crop=1))
+
+
+def trainer(name: str, schedule: str, images: ImageSource) -> Trainer:
+    method = small_method(name, CLASSES if name == "cwc" else LABELS).double()
+    how = TrainingSettings(epochs=2, batch_size=64, schedule=schedule)
+    plain = replace(images, augmentation=Augmentation())
+    return Trainer(method, images, plain, how, OptimiserSettings(learning_rate=5e-3), seed=0)
+
+
+def test_the_wavefront_trains_cwc_as_the_sequential_schedule_does(exact: ImageSource) -> None:
+    one, other = (run_to_end(trainer("cwc", schedule, exact)) for schedule in ("wavefront", "sequential"))
+    assert_same(one, other)
+
+
+@pytest.mark.parametrize(("name", "schedule"), [("cwc", "wavefront"), ("cwc", "sequential"), ("trifecta", "sequential")])
+def test_a_run_that_was_put_down_ends_like_one_that_was_not(name: str, schedule: str, exact: ImageSource) -> None:
+    whole, one, continued = (trainer(name, schedule, exact) for _ in range(3))
+    run_to_end(whole)
+    stop_after(one, 7)
+    continued.restore(*one.state())
+    run_to_end(continued)
+    assert_same(whole, continued)
+
+
+@pytest.mark.parametrize("schedule", ["wavefront", "greedy"])
+def test_the_trifectas_layers_need_each_other(schedule: str, source: ImageSource) -> None:
+    with pytest.raises(FaustnetError, match=f"layers of trifecta need each other, so there is no {schedule} schedule"):
+        trainer("trifecta", schedule, source)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("name", "schedule", "widths", "rate"),
+    [
+        ("cwc", "sequential", "20,40,80", 0.01),
+        ("cwc", "wavefront", "20,40,80", 0.01),
+        ("cwc", "greedy", "20,40,80", 0.01),
+        ("trifecta", "sequential", "16,32,64", 0.003),
+    ],
+)
+def test_it_learns_digits(
+    name: str, schedule: str, widths: str, rate: float, precision: str, faustnet: Callable[..., Answer], tmp_path: Path
+) -> None:
+    """And what it has learned is all in the model's file."""
+    sets = ["network.kind=vgg", "network.pools=[1,3]", "prediction.weights=[0,1,4]", f"training.precision={precision}"]
+    answer = faustnet(
+        "train", "--method", name, "--widths", widths, "--schedule", schedule, "--learning-rate", rate, "--epochs", 8,
+        "--batch-size", 64, *(word for key in sets for word in ("--set", key)), "--device", "cpu", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert answer.code == 0
+    run = Run.open(tmp_path / "run")
+    assert run.metrics["test_accuracy"] > 0.9
+    assert run.model().measure(load_data("digits").test)["accuracy"] == run.metrics["test_accuracy"]
