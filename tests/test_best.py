@@ -150,6 +150,7 @@ FULL = changed(
     {
         "options.contrast": 0.3, "options.temperature": 0.2, "options.mixup": 0.4, "network.input_dropout": 0.1,
         "network.length": "unit", "options.scale": 4.0, "data.cutout": 2, "data.crop": 1, "data.flip": True,
+        "options.matching": 0.5, "network.norm": "batch", "data.rotation": 5.0, "data.zoom": 0.1, "prediction.mirror": True,
     },
 )  # fmt: skip
 
@@ -163,19 +164,19 @@ def test_every_piece_is_changed_and_nothing_else(monkeypatch: pytest.MonkeyPatch
     found = changes_of(FULL, monkeypatch)
     assert found.keys() == dict(CHANGES).keys() - {
         "representatives by k-means (one: the medoid)", "contrast of 0.5", "MixUp of 0.2", "embeddings of unit length",
+        "similarity matching of 1", "batch norm instead of layer norm",
     }  # fmt: skip
     base = found.pop(AS_IT_IS)
     assert base.training.validation == 0.2
     assert differences(base, FULL).keys() == {"training.validation", "training.evaluate_every"}
     for words, recipe in found.items():
         keys = differences(recipe, base).keys() - {"training.evaluate_every"}
-        if words != "learned prototypes":
+        if "method" not in dict(CHANGES)[words]:
             same = {"options.scale"} if words == "embeddings of learned length" else set()
             assert keys == dict(CHANGES)[words].keys() - same
     prototypes = found["learned prototypes"]
-    assert prototypes.options == {
-        "prototypes": FULL.options["representatives"], "scale": 4.0, "label_smoothing": FULL.options["label_smoothing"],
-    }  # fmt: skip
+    kept = {key: value for key, value in FULL.options.items() if key not in ("representatives", "choice", "chosen")}
+    assert prototypes.options == {"prototypes": FULL.options["representatives"], **kept}
     assert found["half the epochs"].training.epochs == FULL.training.epochs // 2
     assert found["half the contrast's temperature"].options["temperature"] == 0.1
     assert found["AdamW instead of Muon"].optimiser.name == "adamw"
@@ -186,15 +187,16 @@ def test_what_is_off_is_not_turned_off_again(monkeypatch: pytest.MonkeyPatch) ->
     assert changes_of(plain, monkeypatch).keys() == {
         AS_IT_IS, "representatives by k-means (one: the medoid)", "learned prototypes", "contrast of 0.5",
         "half the scale of distances", "twice the scale of distances", "embeddings of unit length",
-        "embeddings of learned length", "MixUp of 0.2", "a constant learning rate",
+        "embeddings of learned length", "MixUp of 0.2", "a constant learning rate", "centroids that are running means",
+        "similarity matching of 1", "a scale that grows fivefold", "batch norm instead of layer norm",
+        "the last layer's vote alone",
     }  # fmt: skip
 
 
 def test_other_methods_are_not_given_options_that_they_have_not(monkeypatch: pytest.MonkeyPatch) -> None:
     found = changes_of(changed(FULL, {"method": "faust-prototype", "options.prototypes": 4}), monkeypatch)
-    assert "learned prototypes" not in found
-    assert "no contrast" not in found
-    assert "no label smoothing" in found
+    assert not found.keys() & {"learned prototypes", "representatives at random", "one representative of each class"}
+    assert found.keys() >= {"no contrast", "no label smoothing"}
 
 
 def test_the_scale_goes_with_the_length(source: ImageSource) -> None:

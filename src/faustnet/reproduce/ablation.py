@@ -41,6 +41,11 @@ def _at_length(length: str) -> dict[str, Any]:
     return {"network.length": length, "options.scale": scale}
 
 
+def _norm(name: str) -> Callable[[dict[str, Any]], Any]:
+    """Dense layers' norm; convolutional ones have no choice."""
+    return lambda base: name if base["network.kind"] == "dense" else base["network.norm"]
+
+
 # What is changed: words, and the new value of each key, which may depend on all that the base has. A change that leaves
 # a recipe as it is, or sets an option that its method has not, is left out.
 CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -49,12 +54,16 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("representatives at random", {"options.choice": "random"}),
     ("representatives by k-means (one: the medoid)", {"options.choice": "k-means"}),
     ("learned prototypes", {"method": "faust-prototype", "options.prototypes": _count}),
+    ("centroids that are running means", {"method": "faust-centroid"}),
     ("no contrast", {"options.contrast": 0.0}),
     ("contrast of 0.5", {"options.contrast": lambda base: base["options.contrast"] or 0.5}),
     ("half the contrast's temperature", {"options.temperature": _times(0.5, "options.temperature", "options.contrast")}),
     ("twice the contrast's temperature", {"options.temperature": _times(2, "options.temperature", "options.contrast")}),
+    ("no similarity matching", {"options.matching": 0.0}),
+    ("similarity matching of 1", {"options.matching": lambda base: base["options.matching"] or 1.0}),
     ("half the scale of distances", {"options.scale": _times(0.5, "options.scale")}),
     ("twice the scale of distances", {"options.scale": _times(2, "options.scale")}),
+    ("a scale that grows fivefold", {"options.final_scale": _times(5, "options.scale")}),
     ("embeddings of free length", _at_length("free")),
     ("embeddings of unit length", _at_length("unit")),
     ("embeddings of learned length", _at_length("learned")),
@@ -62,11 +71,19 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("no MixUp", {"options.mixup": 0.0}),
     ("MixUp of 0.2", {"options.mixup": lambda base: base["options.mixup"] or 0.2}),
     ("AdamW instead of Muon", {"optimiser.name": lambda base: base["optimiser.name"].replace("muon", "adamw")}),
+    ("batch norm instead of layer norm", {"network.norm": _norm("batch")}),
+    ("layer norm instead of batch norm", {"network.norm": _norm("layer")}),
     ("no dropout", {"network.dropout": 0.0}),
     ("no dropout of the input", {"network.input_dropout": 0.0}),
     ("no cut-out", {"data.cutout": 0}),
     ("no shifts", {"data.crop": 0}),
     ("no mirror images", {"data.flip": False}),
+    ("no turning and stretching", {"data.rotation": 0.0, "data.zoom": 0.0}),
+    ("no votes on mirror images", {"prediction.mirror": False}),
+    (
+        "the last layer's vote alone",
+        {"prediction.weights": lambda base: (0.0,) * (len(base["network.widths"]) - 1) + (1.0,)},
+    ),
     ("half the epochs", {"training.epochs": lambda base: max(1, base["training.epochs"] // 2)}),
     ("a constant learning rate", {"optimiser.decay": "constant"}),
 )
