@@ -45,7 +45,7 @@ def test_impossible_optimisers_are_refused(settings: dict[str, object]) -> None:
         OptimiserSettings(**settings)
 
 
-@pytest.mark.parametrize("shape", [(20, 50), (50, 20), (3, 16, 16)])
+@pytest.mark.parametrize("shape", [(1, 20, 50), (2, 50, 20), (3, 16, 16)])
 def test_orthogonalised_matrices_keep_their_directions_and_lose_their_lengths(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     matrices = torch.randn(shape, dtype=torch.float64)
@@ -59,17 +59,19 @@ def test_orthogonalised_matrices_keep_their_directions_and_lose_their_lengths(sh
 
 def test_muon_moves_a_matrix_by_its_orthogonal_momentum_and_a_vector_by_adamw() -> None:
     torch.manual_seed(0)
-    matrix, vector = (torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in ((6, 9), (6,)))
+    shapes = ((6, 9), (6,), (6, 9), (4, 6))  # those of one shape are worked on together
+    matrix, vector, *others = (torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in shapes)
     settings = {"learning_rate": 0.1, "weight_decay": 0.3}
-    ours = OptimiserSettings("muon", momentum=0.8, **settings).make([matrix, vector])
+    ours = OptimiserSettings("muon", momentum=0.8, **settings).make([matrix, vector, *others])
     twin = torch.nn.Parameter(vector.detach().clone())
     adamw = OptimiserSettings("adamw", **settings).make([twin])
     expected, momentum = matrix.detach().clone(), torch.zeros(6, 9, dtype=torch.float64)
     for _ in range(4):
-        matrix.grad, vector.grad = torch.randn_like(matrix), torch.randn_like(vector)
+        for parameter in (matrix, vector, *others):
+            parameter.grad = torch.randn_like(parameter)
         twin.grad = vector.grad.clone()
         momentum = 0.8 * momentum + 0.2 * matrix.grad
-        change = orthogonalised(0.8 * momentum + 0.2 * matrix.grad) * 0.2 * 9**0.5
+        change = orthogonalised((0.8 * momentum + 0.2 * matrix.grad).unsqueeze(0))[0] * 0.2 * 9**0.5
         expected = expected * (1 - 0.1 * 0.3) - 0.1 * change
         ours.step()
         adamw.step()

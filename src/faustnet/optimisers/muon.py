@@ -1,5 +1,6 @@
 """Muon: a matrix moves by the nearest orthogonal one to its momentum, so that all of its directions move alike."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,7 +15,7 @@ ADAMS_SIZE = 0.2  # about the root mean square of what Adam changes, at a learni
 
 def orthogonalised(matrices: Tensor) -> Tensor:
     """Matrices with nearly the same directions and singular values of about 1: U·Vᵀ of their U·S·Vᵀ, by Newton and
-    Schulz's iteration. (…, outputs, inputs)"""
+    Schulz's iteration. (n, outputs, inputs)"""
     a, b, c = POLYNOMIAL
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
@@ -22,8 +23,8 @@ def orthogonalised(matrices: Tensor) -> Tensor:
         x = x.bfloat16()
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + torch.finfo(x.dtype).tiny)
     for _ in range(ROUNDS):
-        square = x @ x.mT
-        x = a * x + (b * square + c * square @ square) @ x
+        square = torch.bmm(x, x.mT)
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
     return (x.mT if tall else x).to(matrices.dtype)
 
 
@@ -37,8 +38,8 @@ def muon_change(momentum: Tensor, gradient: Tensor, share: float) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for parameters of two dimensions and more, which are (outputs, …); AdamW for the others. The learning rate is a
-    tensor, and nothing here waits for the device."""
+    """Muon for parameters of two dimensions and more, which are (outputs, …), those of one shape together; AdamW for the
+    others. The learning rate is a tensor, and nothing here waits for the device."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: Tensor, momentum: float, weight_decay: float):
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "capturable": True})
@@ -46,19 +47,25 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            rate = group["lr"]
+            rate, alike = group["lr"], defaultdict[torch.Size, list[nn.Parameter]](list)
             for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                memory = self._memory(parameter)
-                memory["step"] += 1
-                parameter.mul_(1 - rate * group["weight_decay"])
-                if parameter.dim() > 1:
-                    momentum = memory["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
-                    change = muon_change(momentum.unsqueeze(0), parameter.grad.unsqueeze(0), group["momentum"])[0]
-                else:
-                    change = adam_change(memory["exp_avg"], memory["exp_avg_sq"], parameter.grad, memory["step"])
-                parameter.sub_(rate * change)
+                if parameter.grad is not None:
+                    self._memory(parameter)["step"] += 1
+                    parameter.mul_(1 - rate * group["weight_decay"])
+                    alike[parameter.shape].append(parameter)
+            for shape, parameters in alike.items():
+                change = self._muon if len(shape) > 1 else self._adam
+                for parameter, moved in zip(parameters, change(parameters, group["momentum"]), strict=True):
+                    parameter.sub_(rate * moved)
+
+    def _muon(self, parameters: list[nn.Parameter], share: float) -> Iterable[Tensor]:
+        momenta = [self._memory(p)["momentum_buffer"].lerp_(_gradient(p), 1 - share) for p in parameters]
+        return muon_change(torch.stack(momenta), torch.stack([_gradient(p) for p in parameters]), share)
+
+    def _adam(self, parameters: list[nn.Parameter], share: float) -> Iterable[Tensor]:
+        for parameter in parameters:
+            memory = self._memory(parameter)
+            yield adam_change(memory["exp_avg"], memory["exp_avg_sq"], _gradient(parameter), memory["step"])
 
     def _memory(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         memory = self.state[parameter]
@@ -67,6 +74,11 @@ class Muon(torch.optim.Optimizer):
             for word in ("momentum_buffer",) if parameter.dim() > 1 else ("exp_avg", "exp_avg_sq"):
                 memory[word] = torch.zeros_like(parameter)
         return memory
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
 
 
 def adam_change(mean: Tensor, square: Tensor, gradient: Tensor, step: Tensor) -> Tensor:
