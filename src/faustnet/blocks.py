@@ -17,6 +17,12 @@ Shape = tuple[int, int, int]  # (channels, height, width)
 HEAD_SIDE = 8  # pixels at most along a side of what a head works on
 
 
+def shape_after(shape: Shape, channels: int, pool: bool) -> Shape:
+    """Of what a convolutional layer passes on."""
+    _, height, width = shape
+    return (channels, height // 2, width // 2) if pool else (channels, height, width)
+
+
 class Convolution(Product, nn.Conv2d):
     """3×3, from and to pictures of the same size, without a bias. The channels may be in `groups`, of which each is made of
     the one in its place alone."""
@@ -88,7 +94,7 @@ class ConvLayer(EmbeddingLayer):
         dropout: float,
         length: str,
     ):
-        after = _shape_after(shape, channels, pool)
+        after = shape_after(shape, channels, pool)
         passed_on = math.prod(after)
         made = None if head is None else Head(channels, after[1:], head)
         size = embedding or (passed_on if made is None else made.values)
@@ -134,7 +140,7 @@ class GoodnessConvLayer(Layer):
     def __init__(
         self, shape: Shape, channels: int, *, pool: bool, groups: int, norm_first: bool, first: bool, dropout: float
     ):
-        after = _shape_after(shape, channels, pool)
+        after = shape_after(shape, channels, pool)
         super().__init__(math.prod(shape), math.prod(after), math.prod(after), dropout)
         self.shape, self.first, self.pool, self.norm_first = shape, first, pool, norm_first
         self.passed_shape = after
@@ -181,11 +187,6 @@ def shrunk(pictures: Tensor, side: tuple[int, int]) -> Tensor:
         return pictures
     # several times as fast as avg_pool2d, which computes the same
     return pictures.unflatten(2, (high, -1)).unflatten(4, (wide, -1)).mean(dim=(3, 5))
-
-
-def _shape_after(shape: Shape, channels: int, pool: bool) -> Shape:
-    _, height, width = shape
-    return (channels, height // 2, width // 2) if pool else (channels, height, width)
 
 
 def _weights(module: nn.Module) -> int:

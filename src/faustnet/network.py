@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 
-from faustnet.blocks import ConvLayer, GoodnessConvLayer, Shape
+from faustnet.blocks import ConvLayer, GoodnessConvLayer, Shape, shape_after
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.layers import BatchNorm, DenseLayer, Layer, RmsLayer
 
@@ -184,31 +184,18 @@ def _dense_network(inputs: int, settings: NetworkSettings, project: bool) -> Net
 
 
 def _conv_network(shape: Shape, settings: NetworkSettings, project: bool) -> Network:
-    layers: list[ConvLayer] = []
-    for number, channels in enumerate(settings.widths, start=1):
-        before = layers[-1].passed_shape if layers else shape
-        _check_halving(number in settings.pools, before, shape)
-        with_head = project or number == len(settings.widths)
-        layers.append(
-            ConvLayer(
-                before,
-                channels,
-                settings.embedding if project else 0,
-                pool=number in settings.pools,
-                residual=settings.kind == "residual",
-                head=settings.head if with_head else None,
-                first=not layers,
-                dropout=settings.dropout if layers else settings.input_dropout,
-                length=settings.length if project else "free",
-            )
+    last = len(settings.widths)
+    layers = [
+        ConvLayer(
+            **common,
+            embedding=settings.embedding if project else 0,
+            residual=settings.kind == "residual",
+            head=settings.head if project or number == last else None,
+            length=settings.length if project else "free",
         )
+        for number, common in enumerate(_convolutions(shape, settings), start=1)
+    ]
     return Network(layers, settings.dropout)
-
-
-def _check_halving(halved: bool, before: Shape, image: Shape) -> None:
-    size = f"{image[1]}×{image[2]}"
-    many = f"Images of {size} cannot be halved so often: name fewer layers in network.pools."
-    require(not halved or min(before[1:]) > 1, many)
 
 
 def goodness_conv_network(shape: Shape, settings: NetworkSettings, *, norm_first: bool, groups: int = 1) -> Network:
@@ -217,22 +204,23 @@ def goodness_conv_network(shape: Shape, settings: NetworkSettings, *, norm_first
     require(
         settings.kind == "vgg", f"This method's layers are plain convolutions, not {settings.kind}: set network.kind=vgg."
     )
-    layers: list[GoodnessConvLayer] = []
-    for number, channels in enumerate(settings.widths, start=1):
-        before = layers[-1].passed_shape if layers else shape
-        _check_halving(number in settings.pools, before, shape)
-        layers.append(
-            GoodnessConvLayer(
-                before,
-                channels,
-                pool=number in settings.pools,
-                groups=1 if number % 2 else groups,
-                norm_first=norm_first,
-                first=not layers,
-                dropout=settings.dropout if layers else settings.input_dropout,
-            )
-        )
+    layers = [
+        GoodnessConvLayer(**common, groups=1 if number % 2 else groups, norm_first=norm_first)
+        for number, common in enumerate(_convolutions(shape, settings), start=1)
+    ]
     return Network(layers, settings.dropout)
+
+
+def _convolutions(shape: Shape, settings: NetworkSettings) -> Iterator[dict[str, Any]]:
+    """What convolutional layers of all kinds are made of, one after the other."""
+    before = shape
+    for number, channels in enumerate(settings.widths, start=1):
+        first, pool = number == 1, number in settings.pools
+        small = f"Images of {shape[1]}×{shape[2]} cannot be halved so often: name fewer layers in network.pools."
+        require(not pool or min(before[1:]) > 1, small)
+        dropout = settings.input_dropout if first else settings.dropout
+        yield {"shape": before, "channels": channels, "pool": pool, "first": first, "dropout": dropout}
+        before = shape_after(before, channels, pool)
 
 
 def rms_network(shape: Shape, settings: NetworkSettings) -> Network:
