@@ -249,7 +249,7 @@ def test_a_run_that_was_put_down_ends_like_one_that_was_not(name: str, schedule:
 
 @pytest.mark.parametrize("schedule", ["wavefront", "greedy"])
 def test_the_trifectas_layers_are_trained_together(schedule: str, source: ImageSource) -> None:
-    with pytest.raises(FaustnetError, match=f"layers of trifecta need each other, so there is no {schedule} schedule"):
+    with pytest.raises(FaustnetError, match=f"layers of trifecta are trained together, so there is no {schedule} schedule"):
         trainer("trifecta", schedule, source)
 
 
