@@ -103,7 +103,7 @@ def cell(name: str, mean: float, *, twin: bool = False, seeds: int = 3) -> dict[
     dataset = name.split("/")[0]
     return {
         "name": f"{name}-backprop" if twin else name, "of": name, "dataset": dataset, "method": "m", "twin": twin,
-        "seeds": seeds, "mean": mean, "std": 0.1, "parameters": 1234567, "seconds": 12.3, "epochs": 5,
+        "seeds": seeds, "mean": mean, "std": 0.1, "parameters": 1234567, "trunk_parameters": None, "seconds": 12.3, "epochs": 5,
     }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def test_a_recipe_stands_beside_its_twin(made: Path) -> None:
     difference = f"{one['mean'] - twin['mean']:+.2f}".replace("-", "−")
     assert len(rows) == 1
     assert rows[0].startswith(
-        f"| digits/mlp | {one['mean']:.2f} | {twin['mean']:.2f} | {difference} | {one['parameters']:,} /"
+        f"| digits/mlp | {one['mean']:.2f} | {twin['mean']:.2f} | {difference} | {one['trunk_parameters']:,} | {one['parameters']:,} /"
     )
 
 

@@ -11,7 +11,7 @@ layer of a network, which is like the others but for its inputs, may be one of t
 import copy
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -44,6 +44,11 @@ class Layer(nn.Module, ABC):
     def multiplications(self) -> int:
         """That one row takes."""
         return sum(module.weight.numel() for module in self.modules() if isinstance(module, Linear))
+
+    @property
+    def trunk(self) -> Iterator[nn.Parameter]:
+        """The parameters that make what is passed on."""
+        return self.parameters()
 
     @property
     def most_values(self) -> int:
@@ -94,6 +99,7 @@ class EmbeddingLayer(Layer):
     of what went in, as if they had been embedded with it, so that its loss reaches them.
     """
 
+    passes_embedding = False
     projection: "Linear | None"  # what makes embeddings, where they are not simply what the layer made
     prototypes: nn.Parameter | None  # (C · K, embedding_size)
 
@@ -102,6 +108,12 @@ class EmbeddingLayer(Layer):
         self.unit = length != "free"
         self.gain = nn.Parameter(torch.ones(1)) if length == "learned" else None
         self.register_parameter("prototypes", None)
+
+    @property
+    def trunk(self) -> Iterator[nn.Parameter]:
+        for name, part in self.named_children():
+            if self.passes_embedding or name not in ("head", "projection"):
+                yield from part.parameters()
 
     def to_length(self, embedding: Tensor) -> Tensor:
         if self.unit:

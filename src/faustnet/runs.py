@@ -281,6 +281,7 @@ def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> Non
         "epochs": len(history),
         "train_seconds": sum(epoch.seconds for epoch in history),
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
+        "trunk_parameters": sum(parameter.numel() for layer in model.method.network for parameter in layer.trunk),
     }
     run.write_json(HISTORY, [asdict(epoch) for epoch in history])
     run.write(MODEL, model.to_bytes())

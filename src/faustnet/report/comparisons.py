@@ -8,7 +8,7 @@ from faustnet.report.table1 import ours, signed
 
 Cells = Sequence[dict[str, Any]]
 
-PAIR_COLUMNS = ("recipe", "FAUST", "backprop twin", "difference", "parameters", "seconds")
+PAIR_COLUMNS = ("recipe", "FAUST", "backprop twin", "difference", "trunk", "parameters", "seconds")
 CHANGE_COLUMNS = ("changed", "validation accuracy", "difference")
 
 
@@ -36,6 +36,7 @@ def _pair_row(cell: dict[str, Any], twin: dict[str, Any] | None) -> list[str]:
         ours(cell),
         "–" if twin is None else ours(twin),
         "–" if twin is None else signed(cell["mean"] - twin["mean"]),
+        "–" if cell["trunk_parameters"] is None else f"{cell['trunk_parameters']:,}",
         " / ".join(f"{one['parameters']:,}" for one in both),
         " / ".join(f"{one['seconds']:.0f}" for one in both),
     ]

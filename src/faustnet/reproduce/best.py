@@ -111,6 +111,7 @@ def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "seeds": len(found),
             **mean_and_std([100 * result["test_accuracy"] for result in found]),
             "parameters": found[0]["parameters"],
+            "trunk_parameters": max(result.get("trunk_parameters", 0) for result in found) or None,
             "seconds": round(statistics.mean(result["seconds"] for result in found), 1),
             "epochs": found[0]["epochs"],
         }

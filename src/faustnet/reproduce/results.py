@@ -15,7 +15,7 @@ from faustnet.runs import ENVIRONMENT, Run, write_whole
 
 KEPT = (
     "test_accuracy", "validation_accuracy", "layer_accuracy", "first_layers_accuracy", "voters", "forward_passes",
-    "schedule", "epochs", "train_seconds", "parameters",
+    "schedule", "epochs", "train_seconds", "parameters", "trunk_parameters",
 )  # fmt: skip
 DIGITS = 6  # of a number that are kept
 
@@ -46,7 +46,7 @@ def write_result(wanted: Job, run: Run, seconds: float, out: Path) -> None:
     metrics, environment = run.metrics, run.read(ENVIRONMENT)
     result = {
         **wanted.facts,
-        **_rounded({key: metrics[key] for key in KEPT}),
+        **_rounded({key: metrics[key] for key in KEPT if key in metrics}),
         "seconds": _rounded(metrics["train_seconds"] if "earlier" in environment else seconds),
         "recipe": as_table(run.recipe),
         "environment": environment,
