@@ -26,7 +26,7 @@ check: $(VENV)/.installed-check
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[figures,report]'
+	$(PIP) --editable '.[export,figures,report]'
 	@touch $@
 
 # One more stamp for each set of tools, so that nothing is installed before it is needed.

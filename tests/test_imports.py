@@ -19,7 +19,7 @@ LEVELS = [
     {"model"},
     {"runs", "progress"},
     {"api", "bench", "inspection"},
-    {"reproduce"},
+    {"reproduce", "export"},
     {"cli", "__init__"},
     {"__main__"},
 ]

@@ -44,7 +44,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
     return {
         "name": run.folder.resolve().name,
         "dataset": data.name,
-        "network": _network(model),
+        "network": network_in_words(model),
         "recipe": as_table(recipe),
         "changed": _changed(recipe),
         "environment": run.read(ENVIRONMENT),
@@ -170,7 +170,7 @@ def _representatives(model: Model, pictures: Pictures) -> list[list[str]]:
     return [[data_uri(picture) for picture in pictures.each(images, PORTRAIT)] for images in classes]
 
 
-def _network(model: Model) -> str:
+def network_in_words(model: Model) -> str:
     """3 × 500, embedding 256; or vgg 64–128, embedding 256"""
     settings = model.recipe.network
     alike = len(set(settings.widths)) == 1

@@ -16,6 +16,7 @@ from faustnet.data import DATASETS, data_folder, load_data, read_image
 from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.evaluation import compare_weightings
+from faustnet.export import export_run
 from faustnet.inspection import inspect_run
 from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.progress import Lines
@@ -216,6 +217,18 @@ def predict(
         return
     rows = [(str(path), p.class_name, f"{p.score:.3f}", *p.votes) for path, p in zip(images, predictions, strict=True)]
     print_table(("file", "class", "score", *model.method.voters), rows, numbers=("score",))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    out: Annotated[Path, typer.Argument(help="The .onnx file; a model card goes beside it, as .md.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+) -> None:
+    """Write a model as one ONNX file, from bytes to classes, and a model card with its figures."""
+    made = export_run(Run.open(run), out, force=force)
+    typer.echo(f"written: {made.path}, {made.size / 1e6:.1f} MB, and {made.card}")
+    typer.echo(f"In ONNX Runtime scores differ from PyTorch's by {made.difference:.1g} at most.")
 
 
 @app.command()

@@ -1,0 +1,409 @@
+"""Models as ONNX files: the same numbers as PyTorch's, whatever was trained; and the card beside them."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from markdown_it import MarkdownIt
+from PIL import Image
+
+import export as benchmark
+import faustnet as library
+from conftest import Answer, run_to_end
+from faustnet import export
+from faustnet.data import DataSet, Images, load_data
+from faustnet.errors import FaustnetError
+from faustnet.export import Exported, export_run, session_of, to_onnx
+from faustnet.layers import BatchNorm
+from faustnet.methods import METHODS, Faust
+from faustnet.model import Model
+from faustnet.recipes import recipe_from
+from faustnet.report.card import render_card, text
+from faustnet.runs import Run, set_up
+from faustnet.version import VERSION
+
+Command = Callable[..., Answer]
+Table = dict[str, Any]
+ROOT = Path(__file__).parents[1]
+CPU = torch.device("cpu")
+DENSE = {"widths": [40, 30], "embedding": 16}
+VGG = {"kind": "vgg", "widths": [20, 20], "pools": [1], "head": 8, "embedding": 12}
+RESIDUAL = VGG | {"kind": "residual", "pools": [2]}
+ONE_PASS = {"method": "forward-forward", "options": {"inference": "one-pass"}}
+FAUST = [name for name in METHODS if name.startswith("faust-")]
+BAD_NAMES = ("<b>bold<", "a|b_c_ [x](y)", "`$1$`")
+EXPORTED: list[Table] = [
+    *({"method": name, "network": network} for name in (*FAUST, "ffcm", "backprop") for network in (DENSE, VGG, RESIDUAL)),
+    *({"method": name, "network": DENSE | {"norm": "batch"}} for name in (*FAUST, "ffcm", "backprop", "cwc")),
+    *({"network": network | {"length": length}} for network in (DENSE, VGG) for length in ("unit", "learned")),
+    *({"method": "cwc", "network": network} for network in (DENSE, VGG)),
+    ONE_PASS | {"network": DENSE},
+    ONE_PASS | {"network": {"widths": [30]}},
+    {"network": DENSE | {"embedding": 0}},
+    {"network": VGG | {"embedding": 0}},
+    {"network": VGG | {"head": 0}},
+    {"method": "backprop", "network": VGG | {"head": 0}},
+    {"network": DENSE | {"passes_on": "embedding", "length": "unit"}},
+    {"method": "ffcm", "network": DENSE | {"passes_on": "embedding"}},
+    {"network": DENSE, "options": {"representatives": 3}},
+    {"method": "faust-prototype", "network": VGG, "options": {"prototypes": 2, "final_scale": 0.5}},
+    {"network": DENSE, "prediction": {"weights": [0.25, 1.5]}},
+    {"network": DENSE, "prediction": {"mirror": True, "weights": [0.0, 1.0]}},
+    {"method": "backprop", "network": VGG, "prediction": {"mirror": True, "weights": [0.5]}},
+    ONE_PASS | {"network": DENSE, "prediction": {"mirror": True}},
+]
+
+
+def trained(table: Table, data: DataSet) -> Model:
+    """For one epoch on a few images; batch norms get gains of either sign."""
+    few = replace(data, train=data.train.take(torch.arange(320)))
+    recipe = recipe_from({"training": {"epochs": 1, "batch_size": 64}, **table})
+    model, trainer = set_up(recipe, few, CPU)
+    run_to_end(trainer)
+    torch.manual_seed(0)
+    for norm in model.method.modules():
+        if isinstance(norm, BatchNorm):
+            norm.gain.data.uniform_(-1.5, 1.5)
+            norm.offset.data.normal_()
+    model.method.eval()
+    return model
+
+
+def compare(model: Model, images: np.ndarray) -> None:
+    """A file's three answers with PyTorch's, for all images and for the first one alone."""
+    content, _ = to_onnx(model, 0.5)
+    session = session_of(content)
+    votes, joined, prediction = session.run(None, {"images": images})
+    wanted = model.scores(images)
+    together = model.method.joined(wanted)
+    np.testing.assert_allclose(votes, wanted.transpose(0, 1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(joined, together, rtol=1e-4, atol=1e-4)
+    margins = together.topk(2, dim=1).values
+    clear = (margins[:, 0] - margins[:, 1] > 1e-3).numpy()
+    assert clear.mean() > 0.9
+    assert (prediction == together.argmax(dim=1).numpy())[clear].all()
+    assert prediction.dtype == np.int64
+    for answer, one in zip((votes, joined, prediction), session.run(None, {"images": images[:1]}), strict=True):
+        assert one.shape == (1, *answer.shape[1:])
+        np.testing.assert_allclose(one, answer[:1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("table", EXPORTED, ids=lambda table: json.dumps(table).translate(str.maketrans("", "", '{}" ')))
+def test_the_file_answers_as_the_model_does(table: Table, digits: DataSet) -> None:
+    compare(trained(table, digits), digits.test.pixels.numpy())
+
+
+@pytest.mark.parametrize("shape", [(3, 17, 16), (3, 24, 16), (1, 11, 9)])
+@pytest.mark.parametrize("network", [VGG, RESIDUAL | {"pools": []}])
+def test_images_of_any_shape(shape: tuple[int, int, int], network: Table) -> None:
+    """Heads shrink theirs to 8×8, by squares that overlap if they must; halving leaves out the last row of odd ones."""
+    torch.manual_seed(0)
+    images = Images(torch.randint(256, (320, *shape), dtype=torch.uint8), torch.arange(320) % 4)
+    model = trained({"network": network}, DataSet("noise", ("a", "b", "c", "d"), images, images))
+    compare(model, np.random.default_rng(0).integers(256, size=(64, *shape), dtype=np.uint8))
+
+
+def test_tables_of_numbers_go_in_as_they_are(digits: DataSet) -> None:
+    """Scaled as exactly as in PyTorch, wherever they lie."""
+    torch.manual_seed(0)
+    numbers = torch.randn(400, 6, 1, 1) + torch.tensor([0.0, 1e4, -1e4, 1.0, 50.0, 0.0]).view(6, 1, 1)
+    images = Images(numbers, (numbers[:, 0, 0, 0] > 0).long())
+    model = trained({"network": DENSE}, DataSet("table", ("low", "high"), images, images))
+    assert not model.of_bytes
+    compare(model, numbers[320:].numpy())
+
+
+def test_distances_too_large_for_an_exponential(digits: DataSet) -> None:
+    model = trained({"network": DENSE, "options": {"representatives": 3, "scale": 1.0}}, digits)
+    assert isinstance(model.method, Faust)
+    for references in model.method.references:
+        references.mul_(1000)
+    compare(model, digits.test.pixels.numpy())
+
+
+@pytest.mark.parametrize("table", [{"network": DENSE}, {"network": VGG}, {"network": DENSE, "prediction": {"mirror": True}}])
+def test_the_multiplications_of_a_prediction_are_counted(table: Table, digits: DataSet) -> None:
+    model = trained(table, digits)
+    assert isinstance(model.method, Faust)
+    _, multiplications = to_onnx(model, 0.5)
+    assert multiplications == sum(model.method.multiplications) * (2 if table.get("prediction") else 1)
+
+
+def test_every_method_is_exported_or_says_why_not(digits: DataSet) -> None:
+    exported = {table.get("method", "faust-representative") for table in EXPORTED}
+    for name in (set(METHODS) - exported) | {"forward-forward"}:
+        network = {"kind": "vgg", "widths": [8]} if name == "trifecta" else {"widths": [20]}
+        with pytest.raises(FaustnetError, match=f"^{name} tries every label.* only what predicts in one pass") as error:
+            to_onnx(trained({"method": name, "network": network}, digits), 0.5)
+        assert ("options.inference=one-pass" in str(error.value)) == (name == "forward-forward")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    table = {"network": DENSE, "training": {"epochs": 3, "batch_size": 64}, "optimiser": {"learning_rate": 0.005}}
+    return library.train(table, tmp_path_factory.mktemp("runs") / "faust", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def made(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return export_run(run, tmp_path_factory.mktemp("exported") / "model.onnx")
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    return {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+
+
+def test_a_run_is_exported_by_one_command(faustnet: Command, run: Run, tmp_path: Path, digits: DataSet) -> None:
+    path = tmp_path / "model.onnx"
+    answer = faustnet("export", run.folder, path)
+    assert answer.code == 0, answer.err
+    assert str(path) in answer.out
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.md", "model.onnx"]
+    onnx.checker.check_model(path, full_check=True)
+    prediction = session_of(path.read_bytes()).run(["prediction"], {"images": digits.test.pixels.numpy()})[0]
+    assert (prediction == digits.test.labels.numpy()).mean() == run.metrics["test_accuracy"] > 0.5
+
+
+def test_the_file_says_what_it_is(run: Run, made: Exported) -> None:
+    facts = metadata_of(made.path)
+    assert set(facts) == set(export.METADATA)
+    assert json.loads(facts["class_names"]) == [str(number) for number in range(10)]
+    assert json.loads(facts["voters"]) == ["layer 1", "layer 2"]
+    assert json.loads(facts["shape"]) == [1, 8, 8]
+    assert recipe_from(tomllib.loads(facts["recipe"])) == run.recipe
+    assert float(facts["test_accuracy"]) == run.metrics["test_accuracy"]
+    assert facts["faustnet"] == VERSION
+    graph = onnx.load(made.path).graph
+    assert [value.type.tensor_type.shape.dim[0].dim_param for value in (*graph.input, *graph.output)] == ["n"] * 4
+
+
+def test_files_that_are_there_are_kept_unless_forced(faustnet: Command, run: Run, tmp_path: Path) -> None:
+    path, card = tmp_path / "model.onnx", tmp_path / "model.md"
+    card.write_text("mine")
+    answer = faustnet("export", run.folder, path)
+    assert "model.md exists already: choose another name, or replace it with --force" in answer.sentence
+    assert not path.exists()
+    card.unlink()
+    path.write_text("mine")
+    assert "model.onnx exists already" in faustnet("export", run.folder, path).sentence
+    assert path.read_text() == "mine"
+    assert faustnet("export", run.folder, path, "--force").code == 0
+    assert metadata_of(path)["faustnet"] == VERSION
+
+
+def test_scores_that_are_not_pytorchs_are_never_written(
+    faustnet: Command, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.onnx").write_text("mine")
+    real = Model.scores
+    monkeypatch.setattr(Model, "scores", lambda self, pixels: real(self, pixels) + 0.01)
+    answer = faustnet("export", run.folder, tmp_path / "model.onnx", "--force")
+    assert answer.code == 2
+    assert "scores differ from PyTorch's by up to 0.01, so nothing was written" in answer.sentence
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("model.onnx", "mine")]
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_a_missing_package_is_named(
+    package: str, faustnet: Command, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    answer = faustnet("export", run.folder, tmp_path / "model.onnx")
+    assert f"needs {package}: install it with pip install 'faustnet[export]'" in answer.sentence
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_written_is_told_in_a_sentence(faustnet: Command, run: Run, tmp_path: Path) -> None:
+    assert "call it something.onnx" in faustnet("export", run.folder, tmp_path / "model.pt").sentence
+    assert "is not a run" in faustnet("export", tmp_path, tmp_path / "model.onnx").sentence
+    assert "cannot be used" in faustnet("export", run.folder, tmp_path / "nowhere" / "model.onnx").sentence
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_too_large_for_one_file_is_refused(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "LARGEST", 1000)
+    with pytest.raises(FaustnetError, match="do not fit in one ONNX file"):
+        to_onnx(trained({"network": DENSE}, digits), 0.5)
+
+
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Of a folder of photographs whose names are as bad as names can be."""
+    folder = tmp_path_factory.mktemp("private") / "my *photos*"
+    random = np.random.default_rng(0)
+    for number, name in enumerate(BAD_NAMES):
+        for place in range(20):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            pixels = random.integers(number * 80, number * 80 + 80, (10, 12, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{place}.png")
+    table = {"dataset": str(folder), "network": DENSE, "training": {"epochs": 2, "batch_size": 16}}
+    return library.train(table, tmp_path_factory.mktemp("runs") / "own", device="cpu")
+
+
+def test_where_own_images_lie_is_not_told(own_run: Run, tmp_path: Path) -> None:
+    made = export_run(own_run, tmp_path / "own.onnx")
+    for content in (made.path.read_bytes(), made.card.read_bytes()):
+        assert b"private" not in content
+        assert b"my *photos*" in content or b"my \\*photos\\*" in content
+
+
+class Cells(HTMLParser):
+    """The text of all table cells, row by row, and which elements there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.tags: set[str] = set()
+        self.inside = False
+
+    def handle_starttag(self, tag: str, attributes: object) -> None:
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+            self.inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag not in ("td", "th")
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.rows[-1][-1] += data
+
+
+def rendered(card: str) -> Cells:
+    cells = Cells()
+    cells.feed(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(card))
+    return cells
+
+
+def test_names_in_the_card_are_only_names(own_run: Run, tmp_path: Path) -> None:
+    names = ["<script>alert(1)</script>", "a|b", "[x](http://y)", "**b** _i_ `c` ~~s~~", "![i](p)", "&amp; \\| \\", "#1"]
+    made = export_run(own_run, tmp_path / "own.onnx")
+    found = rendered(made.card.read_text())
+    assert [row[0] for row in found.rows if len(row) == 5][1:] == sorted(BAD_NAMES)
+    about = {"class_names": names, "metrics": metrics_of(np.eye(len(names), dtype=int) * 5)}
+    found = rendered(render_card(BLANK | about))
+    assert [row[0] for row in found.rows if len(row) == 5][1:] == names
+    assert not found.tags & {"script", "a", "img", "s", "em", "b"}
+    assert text("two\nlines\udc80") == "two lines?"
+
+
+BLANK: Table = {
+    "file": "m.onnx", "dataset": "d", "shape": [1, 8, 8], "of_bytes": True, "network": "n", "summary": "s", "size": 5,
+    "recipe": {
+        "dataset": "d", "method": "m", "seed": 0, "prediction": {"weights": [], "mirror": False},
+        "training": {"batch_size": 1}, "optimiser": {"name": "adam", "learning_rate": 0.1},
+    },
+    "recipe_file": "\n", "environment": {}, "multiplications": 1, "difference": 0.0, "onnx_seconds": 1.0,
+    "onnx_processor": "p",
+}  # fmt: skip
+
+
+def metrics_of(confusion: np.ndarray) -> Table:
+    return {
+        "test_accuracy": 0.5, "layer_accuracy": [0.5], "first_layers_accuracy": [0.5], "voters": ["output"], "epochs": 1,
+        "confusion": confusion.tolist(), "forward_passes": 1, "parameters": 1, "seconds_per_image": 1.0,
+        "train_seconds": 1.0, "schedule": "sequential",
+    }  # fmt: skip
+
+
+def test_the_card_counts_by_class_and_by_pair() -> None:
+    confusion = np.array([[8, 2, 0], [0, 0, 0], [5, 1, 4]])
+    card = render_card(BLANK | {"class_names": ["a", "b", "c"], "metrics": metrics_of(confusion)})
+    rows = rendered(card).rows
+    assert [row for row in rows if len(row) == 5][1:] == [
+        ["a", "0", "10", "80.0%", "61.5%"], ["b", "1", "0", "–", "0.0%"], ["c", "2", "10", "40.0%", "100.0%"],
+    ]  # fmt: skip
+    pairs = rows[rows.index(["class", "taken for", "test images", "of the class"]) + 1 :][:3]
+    assert pairs == [["c", "a", "5", "50.0%"], ["a", "b", "2", "20.0%"], ["c", "b", "1", "10.0%"]]
+    assert "found least often 40.0%" in card
+    assert "No test image is taken" in render_card(
+        BLANK | {"class_names": ["a", "b"], "metrics": metrics_of(np.eye(2, dtype=int))}
+    )
+
+
+def test_the_card_has_the_runs_figures(run: Run, made: Exported) -> None:
+    card, metrics, environment = made.card.read_text(), run.metrics, run.read("environment.json")
+    rows = rendered(card).rows
+    facts = {row[0]: row[1] for row in rows if len(row) == 2}
+    assert f"**{metrics['test_accuracy']:.2%}** of 360 test images of" in card
+    for number, alone in enumerate(metrics["layer_accuracy"]):
+        assert [f"layer {number + 1}", f"{alone:.2%}", f"{metrics['first_layers_accuracy'][number]:.2%}"] in rows
+    assert facts["parameters"] == f"{metrics['parameters']:,}"
+    assert facts["network"] == "40–30, embedding 16"
+    assert environment["torch"] in facts["versions"]
+    assert environment["commit"] is None or environment["commit"].rstrip("+") in facts["commit"]
+    assert facts["seed"] == "0"
+    (recipe,) = re.findall(r"```toml\n(.*?)```", card, re.DOTALL)
+    assert recipe_from(tomllib.loads(recipe)) == run.recipe
+
+
+def test_the_cards_program_runs(made: Exported) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", made.card.read_text(), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", program], cwd=made.path.parent, capture_output=True, text=True, check=True)
+    names = json.loads(metadata_of(made.path)["class_names"])
+    black = session_of(made.path.read_bytes()).run(["prediction"], {"images": np.zeros((1, 1, 8, 8), np.uint8)})[0]
+    assert done.stdout.strip() == str([names[black[0]]])
+
+
+def test_the_example_names_what_faustnet_names_without_it(
+    faustnet: Command, run: Run, made: Exported, tmp_path: Path, digits: DataSet
+) -> None:
+    files = []
+    for number, digit in enumerate(digits.test.pixels[:6, 0].numpy()):
+        picture = Image.fromarray(digit)
+        if number % 3 == 1:
+            picture = picture.resize((50, 40)).convert("RGB")
+        if number % 3 == 2:
+            picture = Image.fromarray(digit.astype(np.uint16) * 256)
+        files.append(tmp_path / f"{number}.png")
+        picture.save(files[-1])
+    words = [str(ROOT / "examples" / "predict_onnx.py"), str(made.path), *map(str, files)]
+    block = "import runpy, sys; sys.modules.update(torch=None, faustnet=None); sys.argv = sys.argv[1:]; "
+    done = subprocess.run(
+        [sys.executable, "-c", block + "runpy.run_path(sys.argv[0], run_name='__main__')", *words],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    wanted = json.loads(faustnet("predict", run.folder, *files, "--json", "--device", "cpu").out)
+    pattern = r"(.*): (\S+) \(score (\S+); layer 1: (\S+), layer 2: (\S+)\)"
+    for line, answer in zip(done.stdout.splitlines(), wanted, strict=True):
+        found = re.fullmatch(pattern, line)
+        assert found is not None, line
+        assert [found[1], found[2], found[4], found[5]] == [answer["file"], answer["class_name"], *answer["votes"]]
+        assert float(found[3]) == pytest.approx(answer["score"], abs=2e-3)
+
+
+def test_both_ways_to_predict_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmark, "SECONDS", 0.0)
+    monkeypatch.setattr(benchmark, "NETWORKS", {"tiny": {"widths": [8]}})
+    for predict in benchmark.predictors("backprop", {"widths": [8]}, digits_like(3)).values():
+        assert len(np.asarray(predict()).reshape(-1)) == 3, "class numbers are what is waited for"
+    benchmark.main(tmp_path / "export.json")
+    lines = json.loads((tmp_path / "export.json").read_text())["lines"]
+    assert {(line["method"], line["images"]) for line in lines} == {
+        (method, count) for method in benchmark.METHODS for count in benchmark.AT_ONCE
+    }
+    assert all(line["torch_us"] > 0 < line["onnx_us"] for line in lines)
+
+
+def digits_like(count: int) -> torch.Tensor:
+    return torch.randint(256, (count, 1, 28, 28), dtype=torch.uint8)
+
+
+def test_mnist_is_predicted_alike(large_data: Path) -> None:
+    data = load_data("mnist", large_data)
+    model = trained({"dataset": "mnist", "network": {"widths": [60, 60], "embedding": 32}}, data)
+    compare(model, data.test.pixels.numpy())
