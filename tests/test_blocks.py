@@ -230,6 +230,7 @@ def test_a_network_that_no_machine_has_memory_for_is_refused() -> None:
     with pytest.raises(FaustnetError, match="not enough memory"):
         build("backprop", (3, 32, 32), 10, NetworkSettings((2**20, 2**20), kind="vgg"), {})
 
+
 @kinds
 def test_the_trunk_is_what_makes_the_activation(kind: str) -> None:
     layer = embedding_network((3, 16, 16), settings(kind))[1]

@@ -97,17 +97,23 @@ def test_steps_that_are_done_together_are_those_steps(
     assert done == {1, 2}
 
 
+NETWORKS = {
+    "unequal": UNEQUAL,
+    "equal": NetworkSettings((24,) * 4, 16, passes_on="embedding"),
+    "learned length": NetworkSettings((24,) * 3, 16, length="learned"),
+    "batch norm": NetworkSettings((24,) * 3, 16, norm="batch"),
+}
+TOLD_BY = {"learned length": ["faust-representative"], "batch norm": ["faust-representative", "cwc"]}  # for all others
+
+
 @pytest.mark.parametrize(
-    "network",
+    ("name", "network"),
     [
-        UNEQUAL,
-        NetworkSettings((24,) * 4, 16, passes_on="embedding"),
-        NetworkSettings((24,) * 3, 16, length="learned"),
-        NetworkSettings((24,) * 3, 16, norm="batch"),
+        pytest.param(name, network, id=f"{name}-{words}")
+        for words, network in NETWORKS.items()
+        for name in TOLD_BY.get(words, LOCAL)
     ],
-    ids=["unequal", "equal", "learned length", "batch norm"],
 )
-@pytest.mark.parametrize("name", LOCAL)
 def test_two_hundred_steps_give_the_weights_of_the_sequential_schedule(
     name: str, network: NetworkSettings, exact: ImageSource
 ) -> None:
