@@ -39,7 +39,7 @@ class Stopped(KeyboardInterrupt):
 class Progress(Protocol):
     """Somebody who watches a training."""
 
-    def begin(self, model: Model, dataset: str, trainer: Trainer) -> None: ...
+    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None: ...
     def batch(self) -> None: ...
     def epoch(self, epoch: Epoch) -> None: ...
     def end(self) -> None: ...
@@ -204,7 +204,7 @@ def train(
         run.refuse_existing()
     elif run.finished:
         return run
-    data = data or load_data(recipe.dataset, data_dir, recipe.data.image_size)
+    data = data or load_data(recipe.dataset, data_dir, recipe.data.image_size, strict=recipe.data.strict)
     model, trainer = set_up(recipe, data, device)
     if resume:
         run.remove_partial()
@@ -222,7 +222,7 @@ def train(
             saved = time.monotonic()
         progress.epoch(epoch)
 
-    progress.begin(model, data.name, trainer)
+    progress.begin(model, data, trainer)
     try:
         with stopped_by_signals(trainer):
             complete = trainer.run(progress.batch, on_epoch)
