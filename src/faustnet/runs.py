@@ -19,9 +19,10 @@ from faustnet.environment import environment
 from faustnet.errors import FaustnetError
 from faustnet.model import Model, read_tensors
 from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, write_recipe
-from faustnet.training import Diverged, Epoch, Trainer, stopped_by_signals
+from faustnet.training import Diverged, Epoch, Trainer, history_csv, stopped_by_signals
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
+HISTORY_TABLE = "history.csv"  # the same for spreadsheets
 NEEDED = {
     "test_accuracy": float, "train_seconds": float, "seconds_per_image": float, "voters": list, "layer_accuracy": list,
     "first_layers_accuracy": list, "confusion": list, "forward_passes": int, "schedule": str, "epochs": int,
@@ -157,7 +158,12 @@ class Run:
         tensors, facts = trainer.state()
         tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
         self.write(CHECKPOINT, save(tensors, {"facts": json.dumps(facts)}))
-        self.write_json(HISTORY, facts["history"])
+        self.write_history(trainer)
+
+    def write_history(self, trainer: Trainer) -> None:
+        self.write_json(HISTORY, [asdict(epoch) for epoch in trainer.history])
+        table = history_csv(trainer.history, trainer.method.learners, trainer.method.voters)
+        self.write(HISTORY_TABLE, table.encode())
 
     def restore(self, trainer: Trainer) -> None:
         """Take up the state that was saved last, if any was."""
@@ -282,7 +288,7 @@ def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> Non
         "train_seconds": sum(epoch.seconds for epoch in history),
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
     }
-    run.write_json(HISTORY, [asdict(epoch) for epoch in history])
+    run.write_history(trainer)
     run.write(MODEL, model.to_bytes())
     run.write_json(METRICS, metrics)
     (run.folder / CHECKPOINT).unlink(missing_ok=True)

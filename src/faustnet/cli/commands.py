@@ -21,12 +21,12 @@ from faustnet.evaluation import compare_weightings
 from faustnet.inspection import inspect_run
 from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.model import EarlyPrediction, Model, Prediction
-from faustnet.progress import Lines
 from faustnet.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
 from faustnet.report.page import plotly_script, render_page
 from faustnet.runs import Run, Stopped, divided, write_whole
 from faustnet.runs import train as train_recipe
 from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table, print_weightings
+from faustnet.tracking import watching
 
 DEFAULT = Recipe()
 WIDTHS = ",".join(map(str, DEFAULT.network.widths))
@@ -72,6 +72,9 @@ def train(
     data_dir: DataDir = None,
     out: Annotated[Path | None, option("The run's folder.", "a new one in runs/")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write curves for TensorBoard too, into 'tensorboard' in the run's folder.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a network and write a run folder: recipe, history, metrics, model."""
@@ -99,7 +102,8 @@ def train(
     folder = out or _free_folder(f"{Path(whole.dataset).stem}-{whole.method}")
     where = choose_device(device)
     try:
-        run = train_recipe(whole, folder, device=where, progress=Lines(), data_dir=data_dir, resume=resume)
+        watcher = watching(folder, tensorboard)
+        run = train_recipe(whole, folder, device=where, progress=watcher, data_dir=data_dir, resume=resume)
     except Stopped:
         typer.echo(f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}", err=True)
         raise typer.Exit(130) from None
