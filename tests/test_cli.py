@@ -1,5 +1,8 @@
 """The command line, through its real entry point, on real data."""
 
+import csv
+import importlib.util
+import io
 import json
 import subprocess
 import sys
@@ -11,9 +14,11 @@ import pytest
 from PIL import Image
 
 from conftest import SMALL, Answer, fitting
+from faustnet.cli import predictions
 from faustnet.data import DataSet
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import LabelMethod
+from faustnet.model import Model
 
 Command = Callable[..., Answer]
 QUICK = ["--widths", "64,48", "--embedding", "32", "--batch-size", "64", "--epochs", "6", "--device", "cpu"]
@@ -136,6 +141,65 @@ def test_predict_names_the_class_its_score_and_each_layers_vote(
     assert "layer 2" in table
 
 
+def digit_files(digits: DataSet, folder: Path, count: int) -> list[Path]:
+    folder.mkdir(parents=True)
+    paths = [folder / f"{number:03}.png" for number in range(count)]
+    for path, pixels in zip(paths, digits.test.pixels, strict=False):
+        Image.fromarray(pixels[0].numpy()).save(path)
+    return paths
+
+
+def test_predict_takes_files_and_folders_in_order_a_few_at_a_time(
+    faustnet: Command, run: Path, digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = digit_files(digits, tmp_path / "many" / "deep", 10)
+    (tmp_path / "many" / "notes.txt").write_text("not an image")
+    words = ("predict", run, paths[7], tmp_path / "many", paths[2], "--json", "--device", "cpu")
+    found = json.loads(faustnet(*words).out)
+    assert [entry["file"] for entry in found] == [str(path) for path in (paths[7], *paths[:7], *paths[8:])]
+    sizes, whole = [], Model.predict
+    monkeypatch.setattr(predictions, "AT_ONCE", 4)
+    monkeypatch.setattr(Model, "predict", lambda self, x, layers: sizes.append(len(x)) or whole(self, x, layers))
+    again = json.loads(faustnet(*words).out)
+    assert sizes == [4, 4, 2]
+    assert [(entry["file"], entry["class_name"]) for entry in again] == [(e["file"], e["class_name"]) for e in found]
+
+
+def test_predict_names_what_cannot_be_read_and_predicts_the_rest(
+    faustnet: Command, run: Path, digits: DataSet, tmp_path: Path
+) -> None:
+    paths = digit_files(digits, tmp_path / "digits", 3)
+    paths[1].write_bytes(b"")
+    (tmp_path / "nothing").mkdir()
+    given = (tmp_path / "digits", tmp_path / "gone.png", tmp_path / "nothing")
+    answer = faustnet("predict", run, *given, "--json", "--device", "cpu")
+    assert answer.code == 1
+    assert [entry["file"] for entry in json.loads(answer.out)] == [str(paths[0]), str(paths[2])]
+    assert [line.split(" ")[1] for line in answer.err.splitlines()] == [str(paths[1]), "There", str(tmp_path / "nothing")]
+    assert "Traceback" not in answer.err
+    assert faustnet("predict", run, paths[0], paths[2], "--device", "cpu").code == 0
+
+
+def test_predict_prints_lines_for_a_spreadsheet(faustnet: Command, run: Path, digits: DataSet, tmp_path: Path) -> None:
+    (path, *_) = digit_files(digits, tmp_path / 'a, "b"', 3)
+    words = ("predict", run, tmp_path / 'a, "b"', "--device", "cpu")
+    rows = list(csv.DictReader(io.StringIO(faustnet(*words, "--csv").out)))
+    found = json.loads(faustnet(*words, "--json").out)
+    assert list(rows[0]) == ["file", "class", "score", "layer 1", "layer 2"]
+    assert rows[0]["file"] == str(path)
+    assert [[row["class"], float(row["score"])] for row in rows] == [[p["class_name"], p["score"]] for p in found]
+    assert [[row["layer 1"], row["layer 2"]] for row in rows] == [p["votes"] for p in found]
+    early = list(csv.DictReader(io.StringIO(faustnet(*words, "--csv", "--exit-margin", "0").out)))
+    assert [row["layers used"] for row in early] == ["1", "1", "1"]
+    assert "--json or --csv" in faustnet(*words, "--csv", "--json").sentence
+
+
+def test_long_names_of_files_are_printed_whole(faustnet: Command, run: Path, digits: DataSet, tmp_path: Path) -> None:
+    (path,) = digit_files(digits, tmp_path / ("x" * 230), 1)
+    table = faustnet("predict", run, path, "--device", "cpu").out
+    assert table.count("x") == str(path).count("x")
+
+
 def test_a_prediction_may_stop_at_the_first_layer_that_is_sure(
     faustnet: Command, run: Path, digits: DataSet, tmp_path: Path
 ) -> None:
@@ -190,6 +254,48 @@ def test_own_images_and_arrays_are_trained_on(
     )  # fmt: skip
     answer = faustnet("train", "--dataset", tmp_path / "own.npz", *QUICK, "--out", tmp_path / "b", "--json")
     assert json.loads(answer.out)["test_accuracy"] > 0.8
+
+
+def test_own_images_of_all_kinds_are_trained_on_and_what_was_odd_is_told(
+    faustnet: Command, digits: DataSet, tmp_path: Path
+) -> None:
+    """Names that do harm in a page or a table, sizes and modes that differ, files that are no images."""
+    own = tmp_path / "own"
+    names = {3: "<img src=x>", 4: "[bold]\nnew line", 7: "few"}
+    counts = {3: 60, 4: 30, 7: 8}
+    for label, name in names.items():
+        (own / name).mkdir(parents=True)
+        chosen = (digits.train.labels == label).nonzero()[: counts[label], 0].tolist()
+        for place, number in enumerate(chosen):
+            image = Image.fromarray(digits.train.pixels[number, 0].numpy()).resize((20 + place, 30))
+            image.convert(("L", "RGB", "RGBA", "P")[place % 4]).save(own / name / f"{place}.png")
+    (own / "few" / "broken.png").write_text("no image")
+    words = ("train", "--dataset", own, *QUICK, "--batch-size", "16", "--set", "data.image_size=8")
+    answer = faustnet(*words, "--out", tmp_path / "run")
+    assert answer.code == 0
+    assert f"left out: {own / 'few' / 'broken.png'} is not an image that can be read" in answer.err
+    assert "uneven classes: '<img src=x>' has" in answer.err
+    assert "training images and 'few' " in answer.err
+    assert "few training images: 'few' " in answer.err
+    assert "uneven" not in faustnet(*words, "--set", "training.balance=true", "--out", tmp_path / "even").err
+    found = json.loads(faustnet("predict", tmp_path / "run", own / "<img src=x>", "--json", "--device", "cpu").out)
+    assert sum(entry["class_name"] == "<img src=x>" for entry in found) > 40
+    strict = faustnet(*words, "--strict", "--out", tmp_path / "strict")
+    assert strict.code == 2
+    assert "broken.png is not an image that can be read" in strict.sentence
+    assert not (tmp_path / "strict").exists()
+    for name in names.values():  # other images of these classes, grey and of one size, are evaluated all the same
+        for number in range(20):
+            path = tmp_path / "other" / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 8), number).save(path)
+    (tmp_path / "other" / "few" / "notes.txt").touch()
+    answer = faustnet("evaluate", tmp_path / "run", "--dataset", tmp_path / "other", "--device", "cpu")
+    assert answer.code == 0
+    assert answer.err == "left out: 1 files that are no images by their names (.txt 1)\n"
+    if importlib.util.find_spec("plotly"):
+        assert faustnet("report", tmp_path / "run", "--images", "20", "--device", "cpu").code == 0
+        assert "<img src=x>" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 def test_methods_and_datasets_are_listed(faustnet: Command) -> None:

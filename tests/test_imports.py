@@ -18,6 +18,7 @@ LEVELS = [
     {"recipes"},
     {"model"},
     {"runs", "progress"},
+    {"tracking"},
     {"api", "bench", "inspection"},
     {"reproduce", "export"},
     {"cli", "__init__"},

@@ -1,5 +1,11 @@
 """The user's own data, as users have it."""
 
+import io
+import os
+import re
+import struct
+import zlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +14,7 @@ import torch
 from PIL import Image
 
 from faustnet.data import load_data
-from faustnet.data.own import read_image
+from faustnet.data.files import find_images, read_image
 from faustnet.errors import FaustnetError
 
 
@@ -83,18 +89,146 @@ def test_images_of_different_sizes_and_modes_are_brought_together(folder: Path) 
     assert load_data(str(folder), image_size=16).train.shape == (3, 16, 16)
 
 
-def test_an_image_that_is_not_one_is_named(folder: Path) -> None:
-    (folder / "dog" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
-    with pytest.raises(FaustnetError, match=r"broken.png is not an image that can be read"):
+def png_header(width: int, height: int) -> bytes:
+    """The beginning of a file that claims to be an image of this size."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header)) + b"\0\0\0\x09IDAT"
+
+
+def cut_short() -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(256, size=(10, 12), dtype=np.uint8)).save(file, "PNG")
+    return file.getvalue()[:-40]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is not an image that can be read (it is empty)"),
+        (b"\x89PNG\r\n\x1a\n and no more", "is not an image that can be read"),
+        (b"a text", "is not an image that can be read (its format is unknown)"),
+        (cut_short(), "is not an image that can be read"),
+        (png_header(10_000, 10_000), "has more than 89 million pixels: make it smaller"),
+        (png_header(60_000, 60_000), "has more than 89 million pixels: make it smaller"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is not an image that can be read (its format is unknown)"),
+    ],
+    ids=["empty", "broken", "text", "cut short", "large", "huge", "program"],
+)
+def test_an_image_that_cannot_be_read_is_left_out_and_named_or_refused(content: bytes, said: str, folder: Path) -> None:
+    before = load_data(str(folder))
+    (folder / "dog" / "broken.png").write_bytes(content)
+    data = load_data(str(folder))
+    (line,) = data.left_out
+    assert f"broken.png {said}" in line
+    assert torch.equal(data.train.pixels, before.train.pixels)
+    assert torch.equal(data.test.labels, before.test.labels)
+    with pytest.raises(FaustnetError, match=re.escape(said)):
+        load_data(str(folder), strict=True)
+
+
+def test_only_a_few_of_many_broken_images_are_named(folder: Path) -> None:
+    for number in range(8):
+        (folder / "dog" / f"broken {number}.png").touch()
+    *named, rest = load_data(str(folder)).left_out
+    assert [f"broken {number}.png" in line for number, line in enumerate(named)] == [True] * 5
+    assert rest.startswith("3 more")
+
+
+def test_a_class_of_broken_images_is_an_error(folder: Path) -> None:
+    (folder / "emu").mkdir()
+    (folder / "emu" / "1.png").touch()
+    with pytest.raises(FaustnetError, match="emu holds no image to train on that can be read"):
         load_data(str(folder))
 
 
-def test_an_image_cut_short_is_named(folder: Path) -> None:
-    path = folder / "dog" / "0.png"
-    Image.fromarray(np.random.default_rng(0).integers(256, size=(10, 12), dtype=np.uint8)).save(path)
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(FaustnetError, match=r"0.png is not an image that can be read"):
-        load_data(str(folder))
+def test_what_is_not_an_image_is_counted_and_what_systems_leave_behind_is_not(folder: Path) -> None:
+    for name in ("Thumbs.db", "desktop.ini", ".DS_Store", "._0.png", "photo.HEIC", "notes.txt", "more.txt"):
+        (folder / "cat" / name).touch()
+    (folder / ".git").mkdir()
+    (folder / "__MACOSX" / "cat").mkdir(parents=True)
+    data = load_data(str(folder))
+    assert data.class_names == ("cat", "dog")
+    assert data.left_out == ("3 files that are no images by their names (.txt 2, .heic 1)",)
+
+
+def test_images_in_folders_below_a_class_are_its_images_and_links_are_followed(folder: Path, tmp_path: Path) -> None:
+    flat = load_data(str(folder))
+    picture(folder / "dog" / "puppies" / "small" / "0.png", value=250)
+    picture(tmp_path / "elsewhere" / "1.png", value=251)
+    (folder / "dog" / "link").symlink_to(tmp_path / "elsewhere")
+    (folder / "dog" / "in circles").symlink_to(folder / "dog")
+    (folder / "dog" / "everything").symlink_to(folder)
+    (folder / "dog" / "one.png").symlink_to(tmp_path / "elsewhere" / "1.png")
+    (folder / "dog" / "nowhere.png").symlink_to(tmp_path / "gone.png")
+    data = load_data(str(folder))
+    counts = [Counter(torch.cat([d.train.pixels, d.test.pixels])[:, 0, 0, 0].tolist()) for d in (flat, data)]
+    assert counts[1] - counts[0] == {250: 1, 251: 2}
+    assert [line.split(":")[0] for line in data.left_out] == [f"There is no file {folder / 'dog' / 'nowhere.png'}"]
+    assert find_images(folder / "dog")[0] == sorted(find_images(folder / "dog")[0])
+
+
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "cat" / "pipe.png")
+    assert "it is not a file" in load_data(str(folder)).left_out[0]
+
+
+def test_a_folder_divided_in_another_way_is_not_taken_for_classes(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        for name in ("cat", "dog"):
+            picture(tmp_path / "own" / part / name / "1.png")
+    with pytest.raises(FaustnetError, match="call the parts train and test"):
+        load_data(str(tmp_path / "own"))
+    (tmp_path / "own" / "val").rename(tmp_path / "own" / "test")
+    picture(tmp_path / "own" / "valid" / "cat" / "1.png")
+    assert "only train and test are used" in load_data(str(tmp_path / "own")).left_out[0]
+    for number in range(20):  # but it may well be a class
+        picture(tmp_path / "vehicles" / "train" / f"{number}.png")
+        picture(tmp_path / "vehicles" / "bus" / f"{number}.png")
+    assert load_data(str(tmp_path / "vehicles")).class_names == ("bus", "train")
+
+
+@pytest.mark.parametrize("name", ["grey.png", "deep.png", "a.jpg", "cmyk.jpg", "alpha.png", "moving.gif", "a.webp", "p.png"])
+def test_every_kind_of_image_keeps_its_picture(name: str, tmp_path: Path) -> None:
+    """A dark left and a bright right half, large enough to be reduced while it is decoded."""
+    grey = np.repeat(np.array([[40, 200]], np.uint8), 300, axis=0).repeat(200, axis=1)
+    image, path, more = Image.fromarray(grey), tmp_path / name, {}
+    if name == "deep.png":
+        image = Image.fromarray(grey.astype(np.uint16) * 257)
+    elif name == "cmyk.jpg":
+        image = image.convert("CMYK")
+    elif name == "alpha.png":
+        image = image.convert("RGBA")
+    elif name == "moving.gif":
+        more = {"save_all": True, "append_images": [Image.new("L", image.size, 128)]}
+    elif name == "p.png":
+        image, more = image.convert("P"), {"transparency": bytes([255] * 255)}
+    image.save(path, **more)
+    for shape in ((1, 8, 6), (3, 8, 6)):
+        pixels = read_image(path, shape)
+        assert pixels.shape == shape
+        assert (pixels[:, :, :2].int() - 40).abs().max() <= 3
+        assert (pixels[:, :, -2:].int() - 200).abs().max() <= 3
+
+
+def test_what_can_be_seen_through_is_on_white(tmp_path: Path) -> None:
+    picture(tmp_path / "clear.png", "RGBA", (4, 4), (10, 0, 0, 0))
+    picture(tmp_path / "half.png", "LA", (4, 4), (0, 128))
+    assert read_image(tmp_path / "clear.png", (3, 2, 2)).unique().tolist() == [255]
+    assert read_image(tmp_path / "half.png", (1, 4, 4)).unique().tolist() == [127]
+
+
+def test_photographs_are_turned_upright_when_they_are_reduced_too(tmp_path: Path) -> None:
+    image = Image.fromarray(np.repeat(np.array([[0], [255]], np.uint8), 200, axis=0).repeat(300, axis=1))
+    exif = image.getexif()
+    exif[0x0112] = 6
+    image.save(tmp_path / "side.jpg", exif=exif, quality=95)  # dark above bright; upright, dark is on the right
+    upright = read_image(tmp_path / "side.jpg", (1, 6, 8))[0]
+    assert upright[:, :3].min() > 250
+    assert upright[:, 5:].max() < 5
+
+
+def test_a_shape_that_is_asked_for_is_kept(folder: Path) -> None:
+    assert load_data(str(folder), shape=(3, 7, 5)).test.shape == (3, 7, 5)
 
 
 def test_an_empty_class_and_a_single_class_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ FULL = {
         "pools": [2],
         "head": 0,
     },
-    "data": {"flip": True, "crop": 2, "cutout": 3, "rotation": 12.5, "zoom": 0.1, "image_size": 16},
+    "data": {"flip": True, "crop": 2, "cutout": 3, "rotation": 12.5, "zoom": 0.1, "image_size": 16, "strict": True},
     "optimiser": {
         "name": "sgd",
         "learning_rate": 0.1,
@@ -51,6 +51,7 @@ FULL = {
         "precision": "float32",
         "validation": 0.1,
         "evaluate_every": 2,
+        "balance": True,
     },
     "prediction": {"mirror": True, "weights": [0.0, 0.5]},
 }

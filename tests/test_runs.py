@@ -1,5 +1,6 @@
 """The run folder, with real processes that are interrupted, killed and out of disk."""
 
+import csv
 import json
 import os
 import shutil
@@ -72,7 +73,9 @@ def leftovers(folder: Path) -> list[str]:
 
 def test_a_finished_run_holds_all_that_its_result_depends_on(finished: Run) -> None:
     names = {path.name for path in finished.folder.iterdir()}
-    assert names == {"recipe.toml", "history.json", "metrics.json", "model.safetensors", "environment.json"}
+    assert names == {
+        "recipe.toml", "history.json", "history.csv", "metrics.json", "model.safetensors", "environment.json"
+    }  # fmt: skip
     metrics = finished.metrics
     assert metrics["test_accuracy"] > 0.85
     assert len(metrics["layer_accuracy"]) == len(metrics["first_layers_accuracy"]) == 2
@@ -82,6 +85,115 @@ def test_a_finished_run_holds_all_that_its_result_depends_on(finished: Run) -> N
     environment = json.loads((finished.folder / "environment.json").read_text())
     assert environment["torch"] == torch.__version__
     assert environment["seed"] == 0
+
+
+def test_the_history_is_a_table_too_with_a_column_for_each_loss_and_accuracy(finished: Run) -> None:
+    with (finished.folder / "history.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4
+    for row, epoch in zip(rows, finished.history, strict=True):
+        values = {name: float(value) for name, value in row.items()}
+        assert values == {
+            "epoch": epoch["epoch"],
+            **{f"loss/layer {i + 1}": loss for i, loss in enumerate(epoch["losses"])},
+            **{f"accuracy/layer {i + 1}": value for i, value in enumerate(epoch["layer_accuracy"])},
+            "accuracy/layers 1-2": epoch["first_layers_accuracy"][1],
+            "accuracy/all": epoch["accuracy"],
+            "learning_rate": epoch["learning_rate"],
+            "seconds": epoch["seconds"],
+        }
+
+
+def test_what_was_not_measured_is_empty_in_the_table(faustnet: Command, tmp_path: Path) -> None:
+    words = [*QUICK, "--schedule", "greedy", "--epochs", "2", "--set", "training.evaluate_every=2"]
+    assert faustnet("train", *words, "--out", tmp_path / "run").code == 0
+    with (tmp_path / "run" / "history.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [bool(row["accuracy/all"]) for row in rows] == [False, True, False, True]
+    assert [bool(row["accuracy/layer 2"]) for row in rows] == [False, False, False, True]
+    assert [bool(row["loss/layer 1"]) for row in rows] == [True, True, False, False]
+    assert [bool(row["loss/layer 2"]) for row in rows] == [False, False, True, True]
+
+
+def curves_in(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """By TensorBoard's own reader."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(folder))
+    events.Reload()
+    assert "recipe/text_summary" in events.Tags()["tensors"]
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def check_curves(run: Run) -> None:
+    """TensorBoard shows the history, each epoch once."""
+    with (run.folder / "history.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = curves_in(run.folder / "tensorboard")
+    assert found.keys() == rows[0].keys() - {"epoch"}
+    for name, values in found.items():
+        assert values == [(int(row["epoch"]), pytest.approx(float(row[name]))) for row in rows if row[name]]
+
+
+def test_tensorboard_shows_every_curve_and_a_run_that_is_continued_goes_on_in_them(
+    faustnet: Command, tmp_path: Path
+) -> None:
+    """Killed after four epochs of which one was saved: three are trained again, and none is there twice."""
+    pytest.importorskip("tensorboard")
+    folder = tmp_path / "run"
+    rarely = "import faustnet.runs\nfaustnet.runs.SAVE_EVERY = 1000.0\n"
+    words = (*QUICK, "--epochs", "6", "--tensorboard")
+    start(folder, *words, before=rarely + signalled(signal.SIGKILL, 90)).communicate()
+    assert len(Run(folder).history) == 1
+    assert [step for step, _ in curves_in(folder / "tensorboard")["accuracy/all"]] == [1, 2, 3, 4]
+    assert faustnet("train", "--resume", "--out", folder, "--device", "cpu").code == 0
+    check_curves(Run(folder))
+    assert len(list((folder / "tensorboard").iterdir())) == 1
+
+
+def test_tensorboard_may_watch_from_the_middle_of_a_run(faustnet: Command, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    folder = tmp_path / "run"
+    start(folder, *QUICK, "--epochs", "4", before=signalled(signal.SIGINT, 50)).communicate()
+    assert faustnet("train", "--resume", "--tensorboard", "--out", folder, "--device", "cpu").code == 0
+    check_curves(Run(folder))
+
+
+def test_a_training_that_fails_in_its_first_epoch_leaves_nothing_for_tensorboard(faustnet: Command, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    words = [*QUICK, "--tensorboard", "--set", "options.scale=1e38", "--out", tmp_path / "run"]
+    assert "no longer a finite number" in faustnet("train", *words).sentence
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_tensorboard_a_sentence_names_the_package(
+    faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    answer = faustnet("train", *QUICK, "--tensorboard", "--out", tmp_path / "run")
+    assert answer.code == 2
+    assert "pip install 'faustnet[tensorboard]'" in answer.sentence
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_for_tensorboard_is_a_sentence_and_the_run_continues(faustnet: Command, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    folder = tmp_path / "run"
+    full = """
+from pathlib import Path
+opened = Path.open
+def full(self, mode="r", *words, **more):
+    if "tfevents" in self.name and "a" in mode:
+        raise OSError(28, "No space left on device")
+    return opened(self, mode, *words, **more)
+Path.open = full
+"""
+    process = start(folder, *QUICK, "--epochs", "3", "--tensorboard", before=full)
+    _, err = process.communicate()
+    assert process.returncode == 2
+    assert "tensorboard could not be written to (No space left on device)" in err
+    assert "Traceback" not in err
+    assert faustnet("train", "--resume", "--out", folder, "--device", "cpu").code == 0
+    check_curves(Run(folder))
 
 
 def test_a_model_predicts_without_the_training_data(finished: Run, digits: library.data.DataSet) -> None:

@@ -7,7 +7,7 @@ from faustnet.errors import FaustnetError
 from faustnet.methods import PredictionSettings
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
-from faustnet.training import Trainer
+from faustnet.training import Trainer, balanced
 
 RANDOM = NetworkSettings((32, 24), 16, dropout=0.2)
 
@@ -283,3 +283,33 @@ def test_all_that_is_trained_on_is_distorted_but_for_the_representatives(
     run_batches(trainer, 1)
     assert len(watched.positions) == 64 * rows
     assert watched.plain_images == before
+
+
+def test_a_balanced_epoch_has_every_class_equally_often_and_each_of_its_images_too() -> None:
+    labels = torch.tensor([0] * 50 + [1] * 3 + [2] * 7)
+    members = [(labels == number).nonzero()[:, 0] for number in range(3)]
+    order = balanced(members, 60, torch.Generator().manual_seed(0))
+    assert torch.bincount(labels[order]).tolist() == [20, 20, 20]
+    times = torch.bincount(order, minlength=60)
+    for own in members:
+        assert times[own].max() - times[own].min() <= 1
+    other = balanced(members, 60, torch.Generator().manual_seed(1))
+    assert not torch.equal(order, other)
+    assert torch.bincount(labels[balanced(members, 61, torch.Generator())]).tolist() == [21, 20, 20]
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "greedy"])
+def test_balanced_training_can_be_put_down_too(schedule: str, source: ImageSource, held_out: ImageSource) -> None:
+    first = [(source.labels == number).nonzero()[: 20 - number, 0] for number in range(10)]
+    uneven = ImageSource(source.images.take(torch.cat(first)), source.scaling, source.class_names)
+
+    def make(*, balance: bool) -> Trainer:
+        return small_trainer("faust-tuplet", uneven, held_out, batch_size=32, schedule=schedule, balance=balance)
+
+    interrupted = make(balance=True)
+    run_batches(interrupted, 6)
+    continued = make(balance=True)
+    continued.restore(*interrupted.state())
+    run_to_end(continued)
+    assert same_weights(continued, run_to_end(make(balance=True)))
+    assert not same_weights(continued, run_to_end(make(balance=False)))

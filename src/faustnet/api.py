@@ -6,10 +6,10 @@ from typing import Any
 
 from faustnet.devices import choose_device
 from faustnet.model import Model
-from faustnet.progress import Lines
 from faustnet.recipes import recipe_from
 from faustnet.runs import Run
 from faustnet.runs import train as train_recipe
+from faustnet.tracking import watching
 
 
 def train(
@@ -19,8 +19,10 @@ def train(
     data_dir: str | Path | None = None,
     device: str = "auto",
     resume: bool = False,
+    tensorboard: bool = False,
 ) -> Run:
-    """Train what `recipe` describes, in tables as a recipe file has them, into the folder `out`.
+    """Train what `recipe` describes, in tables as a recipe file has them, into the folder `out`. With `tensorboard` there
+    are curves for it in `out`/tensorboard too.
 
     >>> run = train({"dataset": "mnist", "network": {"widths": [500, 500, 500]}, "training": {"epochs": 5}}, "runs/mnist")
     >>> run.metrics["test_accuracy"]
@@ -29,7 +31,7 @@ def train(
         recipe_from(recipe),
         Path(out),
         device=choose_device(device),
-        progress=Lines(),
+        progress=watching(Path(out), tensorboard),
         data_dir=Path(data_dir) if data_dir else None,
         resume=resume,
     )

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from faustnet.data import Images, load_data
+from faustnet.data import Images
 from faustnet.errors import require
 from faustnet.evaluation import all_scores, chunks, evaluating
 from faustnet.layers import EmbeddingLayer
@@ -33,8 +33,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
     require(points >= 1, f"At least one image must be shown, not {points}.")
     model, metrics = run.model(device), run.metrics
     recipe = model.recipe
-    data = load_data(recipe.dataset, data_dir, recipe.data.image_size)
-    model.check_classes(data)
+    data = model.read_data(data_dir=data_dir)
     test = data.test.to(device)
     labels = test.labels.cpu().numpy()
     positions = balanced(labels, points)

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from faustnet.data import DataSet, Images, ImageSource, Scaling
+from faustnet.data import DataSet, Images, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError, require
 from faustnet.evaluation import all_scores, chunks, early_exits, evaluate, evaluating, seconds_per_image
 from faustnet.methods import Faust, Method, build
@@ -59,6 +59,13 @@ class Model:
         if data.class_names != self.class_names:
             known = ", ".join(self.class_names)
             raise FaustnetError(f"{data.name} has other classes than the model, which knows {known}: give it data of those.")
+
+    def read_data(self, dataset: str | None = None, data_dir: Path | None = None) -> DataSet:
+        """The data that it was trained on, or others of its classes; a folder's images in the shape that it knows."""
+        shape = self.shape if self.shape[0] in (1, 3) else None
+        data = load_data(dataset or self.recipe.dataset, data_dir, shape=shape)
+        self.check_classes(data)
+        return data
 
     def source(self, images: Images) -> ImageSource:
         """Images as this model is fed them, without distortion."""

@@ -2,13 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from faustnet.data import DataSet
 from faustnet.model import Model
 from faustnet.training import Epoch, Trainer
 
 CELL = 9  # characters of a column
+UNEVEN = 3  # times as many training images in one class as in another
+FEW = 10  # training images of a class
+SHOWN = 5  # classes that are named before the rest is counted
 
 
 class Lines:
@@ -28,18 +33,22 @@ class Lines:
         self.task: TaskID | None = None
         self.epochs = self.voters = 0
 
-    def begin(self, model: Model, dataset: str, trainer: Trainer) -> None:
+    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
         recipe, method = model.recipe, model.method
         self.epochs, self.voters = trainer.epochs, len(method.voters)
         shape = "×".join(map(str, model.shape))
         widths = "-".join(map(str, recipe.network.widths))
         count = sum(parameter.numel() for parameter in method.parameters())
+        for line in data.left_out:
+            self.console.print(f"left out: {line}")
         self.console.print(
-            f"{recipe.method} on {dataset}: {len(trainer.train.labels):,} training images of {shape}, "
+            f"{recipe.method} on {data.name}: {len(trainer.train.labels):,} training images of {shape}, "
             f"{len(model.class_names)} classes\n"
             f"layers {widths}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
             f"{trainer.schedule.name} on {trainer.device.type}"
         )
+        for line in about_classes(data, trainer):
+            self.console.print(line)
         if trainer.history or trainer.batch:
             self.console.print(f"continuing after {len(trainer.history)} epochs and {trainer.batch} batches")
         layers = method.learners
@@ -65,6 +74,30 @@ class Lines:
 
     def end(self) -> None:
         self.bar.stop()
+
+
+def about_classes(data: DataSet, trainer: Trainer) -> list[str]:
+    """Classes that have far more training images than others, few, or nothing to be tested on."""
+    names = data.class_names
+    trained, tested = (torch.bincount(x, minlength=len(names)).tolist() for x in (trainer.train.labels, data.test.labels))
+    most, least = max(trained), min(trained)
+    lines = []
+    if most >= UNEVEN * least and not trainer.settings.balance:
+        large, small = names[trained.index(most)], names[trained.index(least)]
+        lines.append(
+            f"uneven classes: {large!r} has {most:,} training images and {small!r} {least:,}; "
+            "--set training.balance=true shows all of them equally often"
+        )
+    if few := [f"{name!r} {count}" for name, count in zip(names, trained, strict=True) if count < FEW]:
+        lines.append(f"few training images: {_listed(few)}")
+    if untested := [repr(name) for name, count in zip(names, tested, strict=True) if not count]:
+        lines.append(f"no test images: {_listed(untested)}")
+    return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def _cells(texts: Iterable[str]) -> str:

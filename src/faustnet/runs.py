@@ -19,9 +19,10 @@ from faustnet.environment import environment
 from faustnet.errors import FaustnetError
 from faustnet.model import Model, read_tensors
 from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, write_recipe
-from faustnet.training import Diverged, Epoch, Trainer, stopped_by_signals
+from faustnet.training import Diverged, Epoch, Trainer, history_csv, stopped_by_signals
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
+HISTORY_TABLE = "history.csv"  # the same for spreadsheets
 NEEDED = {
     "test_accuracy": float, "train_seconds": float, "seconds_per_image": float, "voters": list, "layer_accuracy": list,
     "first_layers_accuracy": list, "confusion": list, "forward_passes": int, "schedule": str, "epochs": int,
@@ -39,7 +40,7 @@ class Stopped(KeyboardInterrupt):
 class Progress(Protocol):
     """Somebody who watches a training."""
 
-    def begin(self, model: Model, dataset: str, trainer: Trainer) -> None: ...
+    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None: ...
     def batch(self) -> None: ...
     def epoch(self, epoch: Epoch) -> None: ...
     def end(self) -> None: ...
@@ -157,7 +158,12 @@ class Run:
         tensors, facts = trainer.state()
         tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
         self.write(CHECKPOINT, save(tensors, {"facts": json.dumps(facts)}))
-        self.write_json(HISTORY, facts["history"])
+        self.write_history(trainer)
+
+    def write_history(self, trainer: Trainer) -> None:
+        self.write_json(HISTORY, [asdict(epoch) for epoch in trainer.history])
+        table = history_csv(trainer.history, trainer.method.learners, trainer.method.voters)
+        self.write(HISTORY_TABLE, table.encode())
 
     def restore(self, trainer: Trainer) -> None:
         """Take up the state that was saved last, if any was."""
@@ -204,7 +210,7 @@ def train(
         run.refuse_existing()
     elif run.finished:
         return run
-    data = data or load_data(recipe.dataset, data_dir, recipe.data.image_size)
+    data = data or load_data(recipe.dataset, data_dir, recipe.data.image_size, strict=recipe.data.strict)
     model, trainer = set_up(recipe, data, device)
     if resume:
         run.remove_partial()
@@ -222,7 +228,7 @@ def train(
             saved = time.monotonic()
         progress.epoch(epoch)
 
-    progress.begin(model, data.name, trainer)
+    progress.begin(model, data, trainer)
     try:
         with stopped_by_signals(trainer):
             complete = trainer.run(progress.batch, on_epoch)
@@ -283,7 +289,7 @@ def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> Non
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
         "trunk_parameters": sum(parameter.numel() for layer in model.method.network for parameter in layer.trunk),
     }
-    run.write_json(HISTORY, [asdict(epoch) for epoch in history])
+    run.write_history(trainer)
     run.write(MODEL, model.to_bytes())
     run.write_json(METRICS, metrics)
     (run.folder / CHECKPOINT).unlink(missing_ok=True)

@@ -12,7 +12,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, number
     """Columns that hold numbers are set flush right. Names in square brackets are just names."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left")
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     console = Console(highlight=False, markup=False, emoji=False)

@@ -1,10 +1,12 @@
 """fit: epochs, learning rate, history, and a state that can be put down and taken up again at any batch."""
 
+import csv
+import io
 import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,7 +32,8 @@ class TrainingSettings:
     """`epochs` is for every layer: the greedy schedule gives each of them that many, one layer after the other.
     `validation` holds out a share of the training images, or from 1 on a number of them, to measure on in place of the
     test images while training. An epoch leaves out what does not fill a last batch, other images each time. Every
-    `evaluate_every` epochs, and at the end, the model is measured.
+    `evaluate_every` epochs, and at the end, the model is measured. With `balance` an epoch has as many images as without,
+    but of every class alike: small classes' images come several times, and not all of the large classes'.
 
     `schedule` "auto" is wavefront for local methods on a GPU, and sequential elsewhere. `precision` is that of matrix
     products: "tf32" where a GPU has it, "float32", or "bfloat16" while training."""
@@ -41,6 +44,7 @@ class TrainingSettings:
     precision: str = "tf32"
     validation: float = 0.0
     evaluate_every: int = 1
+    balance: bool = False
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 1:
@@ -69,6 +73,32 @@ class Epoch:
     seconds: float  # training alone, without the evaluation
 
 
+def curves(epoch: Epoch, learners: Sequence[str], voters: Sequence[str]) -> dict[str, float | None]:
+    """One line of the history by the names of its curves, with nothing where nothing was measured."""
+    accuracies: list[float | None] = [None] * len(voters)
+    alone, first = epoch.layer_accuracy or accuracies, epoch.first_layers_accuracy or accuracies
+    joined = [f"accuracy/layers 1-{number}" for number in range(2, len(voters) + 1)]
+    return {
+        **{f"loss/{name}": loss for name, loss in zip(learners, epoch.losses, strict=True)},
+        **{f"accuracy/{name}": value for name, value in zip(voters, alone, strict=True)},
+        **dict(zip(joined, first[1:], strict=True)),
+        "accuracy/all": epoch.accuracy,
+        "learning_rate": epoch.learning_rate,
+        "seconds": epoch.seconds,
+    }
+
+
+def history_csv(history: Sequence[Epoch], learners: Sequence[str], voters: Sequence[str]) -> str:
+    """A row for each epoch, a column for each curve."""
+    file = io.StringIO()
+    rows = [{"epoch": epoch.epoch, **curves(epoch, learners, voters)} for epoch in history]
+    if rows:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return file.getvalue()
+
+
 class Trainer:
     """Trains one method on one source, and can be stopped and continued without any difference to the result."""
 
@@ -90,6 +120,8 @@ class Trainer:
                 f"A batch of {settings.batch_size} is larger than the {len(train.labels)} training images: "
                 "ask for fewer with --batch-size (training.batch_size)."
             )
+        labels = train.labels.cpu()
+        self.members = [(labels == label).nonzero()[:, 0] for label in labels.unique()] if settings.balance else None
         set_product_type(method, settings.precision)
         schedule = settings.schedule
         if schedule == "auto":
@@ -146,7 +178,8 @@ class Trainer:
         begin = time.perf_counter()
         epoch, size = len(self.history), self.settings.batch_size
         shuffle = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
-        order = torch.randperm(len(self.train.labels), generator=shuffle)
+        count = len(self.train.labels)
+        order = torch.randperm(count, generator=shuffle) if self.members is None else balanced(self.members, count, shuffle)
         place = epoch % self.settings.epochs  # in its stage
         self.method.enter_epoch(place / max(1, self.settings.epochs - 1))
         first_step = place * self.batches
@@ -237,6 +270,18 @@ class Trainer:
         self._generators = groups["generator"]
         with seeded(self.seed, self.device):
             set_generator_states(self._generators, self.device)  # to find out now whether they are good
+
+
+def balanced(members: Sequence[Tensor], count: int, generator: torch.Generator) -> Tensor:
+    """So many positions in random order, of every class alike up to one; a class's positions, (n_c,), come equally often up
+    to one. → (count,)"""
+    share = -(-count // len(members))
+    found = []
+    for own in members:
+        rounds = [own[torch.randperm(len(own), generator=generator)] for _ in range(-(-share // len(own)))]
+        found.append(torch.cat(rounds)[:share])
+    turns = torch.stack(found, dim=1).flatten()[:count]  # one of each class at a time
+    return turns[torch.randperm(count, generator=generator)]
 
 
 @contextmanager

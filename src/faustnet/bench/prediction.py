@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from faustnet.bench.steps import Case, microseconds
-from faustnet.data import load_data
+from faustnet.data import DataSet, load_data
 from faustnet.evaluation import CHUNK, CHUNK_ON_GPU, early_exits, evaluating
 from faustnet.methods import Faust, build
 from faustnet.model import Model
@@ -29,7 +29,7 @@ class Silent:
     def __init__(self) -> None:
         self.began = 0.0
 
-    def begin(self, model: Model, dataset: str, trainer: Trainer) -> None:
+    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
         self.began, self.schedule = time.perf_counter(), trainer.schedule.name
 
     def batch(self) -> None: ...

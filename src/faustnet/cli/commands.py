@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,19 +13,21 @@ import typer
 from faustnet.bench import PARTS as BENCH_PARTS
 from faustnet.bench import run as run_bench
 from faustnet.cli.app import AsJson, DataDir, Device, Layers, app, check_writable, numbers, option, print_json
-from faustnet.data import DATASETS, data_folder, load_data, read_image
+from faustnet.cli.predictions import predict_files, print_predictions
+from faustnet.data import DATASETS, DataSet, data_folder
 from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.evaluation import compare_weightings
 from faustnet.export import export_run
 from faustnet.inspection import inspect_run
 from faustnet.methods import METHODS, LocalMethod, method_named
-from faustnet.progress import Lines
+from faustnet.model import EarlyPrediction, Model, Prediction
 from faustnet.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
 from faustnet.report.page import plotly_script, render_page
 from faustnet.runs import Run, Stopped, divided, write_whole
 from faustnet.runs import train as train_recipe
 from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table, print_weightings
+from faustnet.tracking import watching
 
 DEFAULT = Recipe()
 WIDTHS = ",".join(map(str, DEFAULT.network.widths))
@@ -63,10 +66,16 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any other key of a recipe, e.g. options.scale=0.1."),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse your own images if one cannot be read, in place of leaving it out.")
+    ] = False,
     device: Device = "auto",
     data_dir: DataDir = None,
     out: Annotated[Path | None, option("The run's folder.", "a new one in runs/")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write curves for TensorBoard too, into 'tensorboard' in the run's folder.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a network and write a run folder: recipe, history, metrics, model."""
@@ -81,6 +90,7 @@ def train(
         "training.schedule": schedule,
         "optimiser.learning_rate": learning_rate,
         "seed": seed,
+        "data.strict": strict or None,
     }
     for key, value in given.items():
         if value is not None:
@@ -93,7 +103,8 @@ def train(
     folder = out or _free_folder(f"{Path(whole.dataset).stem}-{whole.method}")
     where = choose_device(device)
     try:
-        run = train_recipe(whole, folder, device=where, progress=Lines(), data_dir=data_dir, resume=resume)
+        watcher = watching(folder, tensorboard)
+        run = train_recipe(whole, folder, device=where, progress=watcher, data_dir=data_dir, resume=resume)
     except Stopped:
         typer.echo(f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}", err=True)
         raise typer.Exit(130) from None
@@ -123,8 +134,7 @@ def evaluate(
     results = []
     for folder in runs:
         model = Run.open(folder).model(where)
-        data = load_data(dataset or model.recipe.dataset, data_dir, model.recipe.data.image_size)
-        model.check_classes(data)
+        data = _data_for(model, data_dir, dataset)
         result = model.measure(data.test.to(where), _chosen(layers), early_exit=early_exit)
         results.append({"run": str(folder), "method": model.recipe.method, "dataset": data.name, **result})
     if as_json:
@@ -151,8 +161,7 @@ def votes(
     recipe, voters = model.recipe, model.method.voters
     require(recipe.training.validation > 0, f"{run} held out no images: train with --set training.validation=0.1, say.")
     require(len(voters) > 1, f"Only one voter answers in {run}, so there is nothing to join: choose another method.")
-    data = load_data(recipe.dataset, data_dir, recipe.data.image_size)
-    model.check_classes(data)
+    data = _data_for(model, data_dir)
     _, held_out = divided(recipe, data)
     ways = [asdict(way) for way in compare_weightings(model.method, model.source(held_out.to(where)))]
     if as_json:
@@ -189,7 +198,7 @@ def report(
 @app.command()
 def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    images: Annotated[list[Path], typer.Argument(help="Image files, of any size.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files of any size, and folders of them.")],
     layers: Layers = None,
     exit_margin: Annotated[
         float | None,
@@ -197,26 +206,29 @@ def predict(
     ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print lines with commas, for spreadsheets.")] = False,
 ) -> None:
-    """Name the class of image files, with its score and what each layer would have said alone."""
+    """Name the class of image files, with its score and what each layer would have said alone.
+
+    Folders are searched with all folders in them. Files that cannot be read are named, and the rest is predicted; the exit
+    code is then 1.
+    """
+    require(not (as_json and as_csv), "Either JSON or lines with commas: give --json or --csv.")
+    early = exit_margin is not None
+    require(
+        layers is None or not early, "Either some layers answer or the first that is sure: give --layers or --exit-margin."
+    )
+    chosen = _chosen(layers)
     model = Run.open(run).model(choose_device(device))
-    pixels = torch.stack([read_image(path, model.shape) for path in images])
-    if exit_margin is not None:
-        if layers is not None:
-            raise FaustnetError("Either some layers answer or the first that is sure: give --layers or --exit-margin.")
-        early = model.predict_early(pixels, exit_margin)
-        if as_json:
-            print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, early, strict=True)])
-            return
-        lines = [(str(path), p.class_name, str(p.layers)) for path, p in zip(images, early, strict=True)]
-        print_table(("file", "class", "layers used"), lines, numbers=("layers used",))
-        return
-    predictions = model.predict(pixels, _chosen(layers))
-    if as_json:
-        print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, predictions, strict=True)])
-        return
-    rows = [(str(path), p.class_name, f"{p.score:.3f}", *p.votes) for path, p in zip(images, predictions, strict=True)]
-    print_table(("file", "class", "score", *model.method.voters), rows, numbers=("score",))
+    require(model.shape[0] in (1, 3), f"{run} knows rows of {model.shape[0]} numbers, not images: name another run.")
+
+    def answers(pixels: torch.Tensor) -> Sequence[Prediction | EarlyPrediction]:
+        return model.predict(pixels, chosen) if exit_margin is None else model.predict_early(pixels, exit_margin)
+
+    found, failed = predict_files(images, model.shape, answers)
+    print_predictions(found, [] if early else model.method.voters, as_json=as_json, as_csv=as_csv)
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -296,6 +308,13 @@ def bench(
     except KeyboardInterrupt:
         typer.echo(f"Stopped; {f'the parts that were complete are in {out}' if out else 'nothing was kept'}.", err=True)
         raise typer.Exit(130) from None
+
+
+def _data_for(model: Model, data_dir: Path | None, dataset: str | None = None) -> DataSet:
+    data = model.read_data(dataset, data_dir)
+    for line in data.left_out:
+        typer.echo(f"left out: {line}", err=True)
+    return data
 
 
 def _chosen(layers: str | None) -> list[int] | None:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from faustnet.data import official
+from faustnet.data.files import find_images, read_image
 from faustnet.data.images import Augmentation, DataSet, Images, ImageSource, Scaling
-from faustnet.data.own import load_folder, load_npz, read_image
+from faustnet.data.own import load_folder, load_npz
 from faustnet.errors import FaustnetError, unknown
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Images",
     "Scaling",
     "data_folder",
+    "find_images",
     "load_data",
     "located",
     "read_image",
@@ -43,13 +45,21 @@ def located(name: str) -> str:
     return name if name in DATASETS or not Path(name).exists() else str(Path(name).resolve())
 
 
-def load_data(name: str, data_dir: Path | None = None, image_size: int = 0) -> DataSet:
-    """A data set by its name, or the user's own by the path of a folder or an .npz file."""
+def load_data(
+    name: str,
+    data_dir: Path | None = None,
+    image_size: int = 0,
+    *,
+    shape: tuple[int, int, int] | None = None,
+    strict: bool = False,
+) -> DataSet:
+    """A data set by its name, or the user's own by the path of a folder or an .npz file. `image_size`, `shape` and `strict`
+    are for a folder."""
     if name in DATASETS:
         return DATASETS[name][0](data_folder(data_dir))
     path = Path(name)
     if path.is_dir():
-        return load_folder(path, image_size)
+        return load_folder(path, image_size, shape=shape, strict=strict)
     if path.is_file() and path.suffix == ".npz":
         return load_npz(path)
     if path.exists():

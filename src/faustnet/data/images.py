@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -56,6 +56,7 @@ class DataSet:
     class_names: tuple[str, ...]
     train: Images
     test: Images
+    left_out: tuple[str, ...] = field(default=(), kw_only=True)  # what of the user's files, and why, in a few lines
 
 
 @dataclass(frozen=True)

@@ -1,133 +1,157 @@
 """The user's own data: a folder of class folders of images, or an .npz file."""
 
-import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
 
+from faustnet.data.files import find_images, is_clutter, opened, read_image
 from faustnet.data.images import DataSet, Images
 from faustnet.errors import FaustnetError
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
 GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F"}
 HELD_OUT = 0.2  # of a folder that is not divided into train and test
 KEPT_SIZE = 64  # images that all have one size up to this keep it
 COMMON_SIZE = 32  # others are brought to this
+PARTS = ("train", "test")
+OTHER_PARTS = ("val", "valid", "validation")  # that folders may be divided into
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+SHOWN = 5  # files that are named before the rest is counted
+
+Files = dict[str, list[Path]]  # of each class
+T = TypeVar("T")
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[Image.Image]:
-    """An image file; whatever goes wrong while it is open is told in one sentence."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
-                yield image
-    except FileNotFoundError:
-        raise FaustnetError(f"There is no file {path}: check its name.") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        most = (Image.MAX_IMAGE_PIXELS or 0) // 1_000_000
-        raise FaustnetError(f"{path} has more than {most} million pixels: make it smaller.") from None
-    except (OSError, SyntaxError, ValueError) as error:
-        reason = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
-        raise FaustnetError(f"{path} is not an image that can be read ({reason}): remove or replace it.") from None
+@dataclass
+class Attempts:
+    """What is tried with files. One that cannot be read is refused if `strict`, and otherwise remembered and left out."""
+
+    strict: bool
+    failed: list[str] = field(default_factory=list)
+
+    def each(self, files: Files, work: Callable[[Path], T]) -> tuple[Files, list[T]]:
+        """The files with which it went well, and what came of them, class by class."""
+        good: Files = {name: [] for name in files}
+        results = []
+        for name, paths in files.items():
+            for path in paths:
+                try:
+                    results.append(work(path))
+                except FaustnetError as error:
+                    if self.strict:
+                        raise
+                    self.failed.append(str(error))
+                else:
+                    good[name].append(path)
+        return good, results
 
 
-def read_image(path: Path, shape: tuple[int, int, int]) -> torch.Tensor:
-    """An image file as bytes of this shape, (channels, height, width): converted and resized as needed."""
-    channels, height, width = shape
-    if channels not in (1, 3):
-        raise FaustnetError(f"This model knows rows of {channels} numbers, not images: {path} does not fit it.")
-    with opened(path) as image:
-        converted = _in_bytes(ImageOps.exif_transpose(image)).convert("L" if channels == 1 else "RGB")
-        if converted.size != (width, height):
-            converted = converted.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2.0)
-        pixels = np.array(converted).reshape(height, width, channels)
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
-
-
-def _in_bytes(image: Image.Image) -> Image.Image:
-    """Grey values of 16 bits brought to 8, which conversion would cut off at 255."""
-    if image.mode == "F":
-        raise ValueError("its pixels are fractions of no known range")
-    if not image.mode.startswith("I"):
-        return image
-    values = np.asarray(image)
-    if values.min() < 0 or values.max() > 65_535:
-        raise ValueError("its pixels have more than 16 bits")
-    return Image.fromarray((values // 256).astype(np.uint8))
-
-
-def load_folder(folder: Path, image_size: int = 0) -> DataSet:
-    """FOLDER/CLASS/image files, of which a fifth is held out; or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…."""
-    divided = (folder / "train").is_dir() and (folder / "test").is_dir()
-    train_files = _class_files(folder / "train" if divided else folder)
+def load_folder(
+    folder: Path, image_size: int = 0, *, shape: tuple[int, int, int] | None = None, strict: bool = False
+) -> DataSet:
+    """FOLDER/CLASS/image files, of which a fifth is held out; or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…. Images may
+    lie in folders below a class's. Files that cannot be read are left out, or refused if `strict`.
+    All images get one shape: `shape`, (channels, height, width), or what suits them."""
+    divided = all((folder / part).is_dir() for part in PARTS)
+    place = folder / PARTS[0] if divided else folder
+    train_files, others = _class_files(place)
+    test_files, more = _class_files(folder / PARTS[1]) if divided else ({}, [])
     names = tuple(train_files)
-    test_files = _class_files(folder / "test") if divided else {}
     if unknown := sorted(set(test_files) - set(names)):
         raise FaustnetError(f"{folder} has test images of {unknown[0]!r} but none to train on: add some.")
-    shape = _common_shape([path for paths in (*train_files.values(), *test_files.values()) for path in paths], image_size)
+    attempts = Attempts(strict)
+    train_files, train_headers = attempts.each(train_files, _header)
+    test_files, test_headers = attempts.each(test_files, _header)
+    shape = shape or _common_shape(train_headers + test_headers, image_size)
     if not divided:
-        train_files, test_files = _divided(train_files)
-        if not any(test_files.values()):
-            raise FaustnetError(f"{folder} has too few images to hold some out: add more, or make folders train and test.")
-    return DataSet(folder.name, names, _read_all(train_files, names, shape), _read_all(test_files, names, shape))
+        train_files, test_files = _divided(train_files, folder)
+    train = _read_all(train_files, names, shape, attempts)
+    test = _read_all(test_files, names, shape, attempts)
+    for number, name in enumerate(names):
+        if number not in train.labels:
+            raise FaustnetError(f"{place / name} holds no image to train on that can be read: add some, or remove it.")
+    if not len(test):
+        raise FaustnetError(f"{folder} has too few images to hold some out: add more, or make folders train and test.")
+    unused = [folder / name for name in OTHER_PARTS if divided and (folder / name).is_dir()]
+    left_out = _told(attempts.failed, others + more, unused)
+    return DataSet(folder.name, names, train, test, left_out=tuple(left_out))
 
 
-def _divided(files: dict[str, list[Path]]) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+def _divided(files: Files, folder: Path) -> tuple[Files, Files]:
     """About a fifth of each class for testing, by the files' names: where a file goes does not change when others come
     or go, so no model is ever tested on what it was trained on. Every class keeps an image for training."""
     train, test = {}, {}
     for name, paths in files.items():
-        held = {path for path in paths if zlib.crc32(f"{name}/{path.name}".encode(errors="replace")) < HELD_OUT * 2**32}
-        if len(held) == len(paths):
+        places = {path: path.relative_to(folder).as_posix().encode(errors="replace") for path in paths}
+        held = {path for path, place in places.items() if zlib.crc32(place) < HELD_OUT * 2**32}
+        if paths and len(held) == len(paths):
             held.discard(paths[0])
         train[name] = [path for path in paths if path not in held]
         test[name] = [path for path in paths if path in held]
     return train, test
 
 
-def _class_files(folder: Path) -> dict[str, list[Path]]:
-    """Every class's image files, both in order of their names."""
-    found = {}
+def _class_files(folder: Path) -> tuple[Files, list[Path]]:
+    """Every class's image files, both in order of their names; and files that are not images."""
+    found, others = {}, []
     for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and not entry.name.startswith("."):
-            found[entry.name] = sorted(path for path in entry.iterdir() if path.suffix.lower() in SUFFIXES)
-    if empty := [name for name, paths in found.items() if not paths]:
-        raise FaustnetError(f"{folder / empty[0]} holds no image: add some, or remove the folder.")
+        if not is_clutter(entry.name) and entry.is_dir():
+            found[entry.name], not_images = find_images(entry)
+            others += not_images
+    for name, paths in found.items():
+        if not paths:
+            raise FaustnetError(f"{folder / name} holds no image: add some, or remove the folder.")
+        if name in (*PARTS, *OTHER_PARTS) and not any(path.parent == folder / name for path in paths):
+            raise FaustnetError(
+                f"{folder / name} holds folders and no images of its own: if {folder} is divided already, call the parts "
+                "train and test."
+            )
     if len(found) < 2:
         raise FaustnetError(f"{folder} needs a folder of images for each of two classes or more; it holds {len(found)}.")
-    return found
+    return found, others
 
 
-def _common_shape(paths: Sequence[Path], image_size: int) -> tuple[int, int, int]:
+def _header(path: Path) -> tuple[str, tuple[int, int]]:
+    """The mode and the size of an image; no more of it is read."""
+    with opened(path) as image:
+        return image.mode, image.size
+
+
+def _common_shape(headers: Sequence[tuple[str, tuple[int, int]]], image_size: int) -> tuple[int, int, int]:
     """Grey only if every image is; the images' own size if they share one that is small."""
-    modes: Counter[str] = Counter()
-    sizes: Counter[tuple[int, int]] = Counter()
-    for path in paths:
-        with opened(path) as image:  # reads no more than the header
-            modes[image.mode] += 1
-            sizes[image.size] += 1
-    channels = 1 if set(modes) <= GREY_MODES else 3
+    modes, sizes = {mode for mode, _ in headers}, {size for _, size in headers}
+    channels = 1 if modes <= GREY_MODES else 3
     if image_size:
         return channels, image_size, image_size
-    width, height = next(iter(sizes))
-    if len(sizes) == 1 and max(width, height) <= KEPT_SIZE:
-        return channels, height, width
+    if len(sizes) == 1:
+        ((width, height),) = sizes
+        if max(width, height) <= KEPT_SIZE:
+            return channels, height, width
     return channels, COMMON_SIZE, COMMON_SIZE
 
 
-def _read_all(files: dict[str, list[Path]], names: Sequence[str], shape: tuple[int, int, int]) -> Images:
-    numbered = [(path, names.index(name)) for name, paths in files.items() for path in paths]
-    pixels = torch.stack([read_image(path, shape) for path, _ in numbered])
-    return Images(pixels, torch.tensor([number for _, number in numbered]))
+def _read_all(files: Files, names: Sequence[str], shape: tuple[int, int, int], attempts: Attempts) -> Images:
+    good, pixels = attempts.each(files, lambda path: read_image(path, shape))
+    labels = [names.index(name) for name, paths in good.items() for _ in paths]
+    together = torch.stack(pixels) if pixels else torch.empty(0, *shape, dtype=torch.uint8)
+    return Images(together, torch.tensor(labels, dtype=torch.long))
+
+
+def _told(failed: Sequence[str], others: Sequence[Path], unused: Sequence[Path]) -> list[str]:
+    """What was not read, and why, in a few lines."""
+    lines = list(failed[:SHOWN])
+    if len(failed) > SHOWN:
+        lines.append(f"{len(failed) - SHOWN} more images that cannot be read; --strict stops at the first")
+    if others:
+        kinds = Counter(path.suffix.lower() or "without an ending" for path in others).most_common(SHOWN)
+        listed = ", ".join(f"{kind} {count}" for kind, count in kinds)
+        lines.append(f"{len(others)} files that are no images by their names ({listed})")
+    return lines + [f"{path}, for only train and test are used" for path in unused]
 
 
 def load_npz(path: Path) -> DataSet:

@@ -25,7 +25,8 @@ LARGEST_IMAGE = 512  # pixels along a side of the user's own images
 @dataclass(frozen=True)
 class DataSettings:
     """How images are read and distorted. `crop` and `cutout` are in pixels, `rotation` in degrees either way, `zoom` a share
-    of each side. `image_size` is for the user's own folders: 0 keeps a small common size."""
+    of each side. `image_size` and `strict` are for the user's own folders: 0 keeps a small common size; files that cannot
+    be read are refused in place of being left out."""
 
     flip: bool = False
     crop: int = 0
@@ -33,6 +34,7 @@ class DataSettings:
     rotation: float = 0.0
     zoom: float = 0.0
     image_size: int = 0
+    strict: bool = False
 
     def __post_init__(self) -> None:
         for what, pixels in (("crop", self.crop), ("cut-out", self.cutout)):

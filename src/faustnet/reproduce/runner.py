@@ -33,7 +33,7 @@ class Watched:
     def __init__(self, on_epoch: Callable[[int, int], None] = lambda done, epochs: None):
         self.on_epoch, self.epochs = on_epoch, 0
 
-    def begin(self, model: Model, dataset: str, trainer: Trainer) -> None:
+    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
         self.epochs = trainer.epochs
 
     def batch(self) -> None: ...

@@ -1,0 +1,73 @@
+"""What `faustnet predict` reads and prints."""
+
+import csv
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+import typer
+from torch import Tensor
+
+from faustnet.cli.app import print_json
+from faustnet.data import find_images, read_image
+from faustnet.errors import FaustnetError
+from faustnet.model import EarlyPrediction, Prediction
+from faustnet.tables import print_table
+
+AT_ONCE = 256  # images that are in memory
+
+Some = Prediction | EarlyPrediction
+
+
+def predict_files(
+    given: Sequence[Path], shape: tuple[int, int, int], predict: Callable[[Tensor], Sequence[Some]]
+) -> tuple[list[tuple[Path, Some]], int]:
+    """What is predicted for image files and for those in folders, in the order in which they are given, a folder's in order
+    of their names, each once; and how many could not be read, each of which is named. `predict`: (n, c, h, w) → n"""
+    paths = list(dict.fromkeys(_files(given)))
+    found: list[tuple[Path, Some]] = []
+    for first in range(0, len(paths), AT_ONCE):
+        read = {path: _read(path, shape) for path in paths[first : first + AT_ONCE]}
+        good = {path: pixels for path, pixels in read.items() if pixels is not None}
+        if good:
+            found += zip(good, predict(torch.stack(list(good.values()))), strict=True)
+    return found, len(paths) - len(found)
+
+
+def _files(given: Sequence[Path]) -> Iterator[Path]:
+    """What is named, and what lies in the folders that are; a folder that holds no image is left to be complained of."""
+    for path in given:
+        yield from (find_images(path)[0] or [path]) if path.is_dir() else [path]
+
+
+def _read(path: Path, shape: tuple[int, int, int]) -> Tensor | None:
+    try:
+        if path.is_dir():
+            raise FaustnetError(f"{path} holds no image: name another folder.")
+        return read_image(path, shape)
+    except FaustnetError as error:
+        typer.echo(f"faustnet: {' '.join(str(error).split())}", err=True)
+        return None
+
+
+def print_predictions(found: Sequence[tuple[Path, Some]], voters: Sequence[str], *, as_json: bool, as_csv: bool) -> None:
+    """A list of objects, lines with commas, or a table; `voters` where they voted."""
+    if as_json:
+        print_json([{"file": str(path), **asdict(prediction)} for path, prediction in found])
+        return
+    number = "score" if voters else "layers used"
+    columns = ("file", "class", number, *voters)
+    if as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(_cells(path, prediction, "{}") for path, prediction in found)
+    else:
+        print_table(columns, [_cells(path, prediction, "{:.3f}") for path, prediction in found], numbers=(number,))
+
+
+def _cells(path: Path, prediction: Some, score: str) -> tuple[str, ...]:
+    if isinstance(prediction, EarlyPrediction):
+        return str(path), prediction.class_name, str(prediction.layers)
+    return str(path), prediction.class_name, score.format(prediction.score), *prediction.votes
