@@ -1,6 +1,7 @@
 # make demo    set up, then the paper's table on embedded data: every method, two seeds
 # make test    set up, then all tests
 # make check   set up, then lint, format and types
+# make docs    set up, then the documentation as a site, in site/
 
 VENV ?= .venv
 PYTHON ?= python3
@@ -9,7 +10,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constr
 FAUSTNET = $(BIN)/faustnet
 DEMO = runs/demo
 
-.PHONY: demo test check clean
+.PHONY: demo test check docs clean
 
 demo: $(VENV)/.installed
 	@test ! -e $(DEMO)/table1.json || rm -rf $(DEMO)
@@ -24,6 +25,9 @@ check: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[export,figures,report]'
@@ -35,4 +39,4 @@ $(VENV)/.installed-%: $(VENV)/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs site build dist .pytest_cache .mypy_cache .ruff_cache

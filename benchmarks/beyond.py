@@ -13,7 +13,8 @@ from faustnet.report.table1 import ours, over_seeds, signed
 KINDS = {"mlp": "MLP", "cnn": "CNN"}
 PAST = """## Past the paper
 
-```
+<!-- not run: takes long -->
+```sh
 faustnet reproduce best --out results --jobs 8
 ```
 
@@ -34,7 +35,8 @@ beside all of the recipes above that are of the same kind of network. Sizes, epo
 {table}"""
 PIECES = """## What each piece gives
 
-```
+<!-- not run: takes long -->
+```sh
 faustnet reproduce ablation --base {base} --out results --jobs 8
 ```
 
@@ -47,7 +49,8 @@ REPRESENTATIVES = """# What stands for a class
 FAUST-representative compares every image with one fixed training image of each class, which the paper draws at random. How
 much does it matter which image that is, and would more of them, better chosen ones or learned vectors do better?
 
-```
+<!-- not run: takes long -->
+```sh
 faustnet reproduce representatives --out results --jobs 8
 ```
 

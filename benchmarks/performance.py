@@ -1,5 +1,5 @@
-"""Write the tables and the figure of docs/performance.md, and the README's few lines of costs, from the result files
-results/bench-cpu.json and results/bench-h200.json.
+"""Write the tables and the figure of docs/performance.md from the result files results/bench-cpu.json and
+results/bench-h200.json.
 
     python benchmarks/performance.py
 
@@ -16,7 +16,6 @@ from faustnet.report.comparisons import markdown as table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
-README = ROOT / "README.md"
 FIGURE = ROOT / "docs" / "performance.svg"
 MACHINES = {"h200": "H200", "cpu": "2 CPU cores"}
 COLOURS = {"backprop": "#000000", "sequential": "#E69F00", "wavefront": "#0072B2", "greedy": "#009E73"}
@@ -135,19 +134,8 @@ def training(found: dict[str, dict[str, Any]]) -> str:
     return table(["CIFAR-10, 3 × 500", "epochs", "time", "with set-up", "test accuracy, %"], rows)
 
 
-TABLES = {
-    "steps": steps,
-    "compiled": compiled,
-    "scaling": scaling,
-    "memory": memory,
-    "prediction": prediction,
-    "early exit": early_exit,
-    "training": training,
-}
-
-
 def costs(found: dict[str, dict[str, Any]]) -> str:
-    """The README's few lines."""
+    """All of it in a few lines."""
     cpu = next(line for line in found["cpu"]["steps"] if line["layers"] == 4)
     cpu_256 = next(line for line in found["cpu"]["scaling"] if line["embedding"] == 256)
     predicted = {p["embedding"]: p for p in found["cpu"]["prediction"] if len(p["widths"]) == 4}
@@ -176,6 +164,18 @@ def costs(found: dict[str, dict[str, Any]]) -> str:
     }
     rows = [list(pair) for pair in measured.items()]
     return table(["FAUST-representative; batch 256, width 800, embedding 256 where nothing is said", "÷ backprop"], rows)
+
+
+TABLES = {
+    "costs": costs,
+    "steps": steps,
+    "compiled": compiled,
+    "scaling": scaling,
+    "memory": memory,
+    "prediction": prediction,
+    "early exit": early_exit,
+    "training": training,
+}
 
 
 def with_tables(page: str, found: dict[str, dict[str, Any]]) -> str:
@@ -229,11 +229,8 @@ def draw(found: dict[str, dict[str, Any]]) -> None:
 def main() -> None:
     found = results()
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
-    begin, end = "<!-- costs: written by `python benchmarks/performance.py` -->\n", "<!-- end of costs -->"
-    before, _, rest = README.read_text(encoding="utf-8").partition(begin)
-    README.write_text(before + begin + costs(found) + "\n" + end + rest.partition(end)[2], encoding="utf-8")
     draw(found)
-    print(*(f"{path.relative_to(ROOT)} is written" for path in (PAGE, FIGURE, README)), sep="\n")
+    print(*(f"{path.relative_to(ROOT)} is written" for path in (PAGE, FIGURE)), sep="\n")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ on validation images, which are part of the training set.
 
 ## Table I
 
-```
+<!-- not run: takes long -->
+```sh
 faustnet reproduce table1 --out results --recipes tuned --jobs 8
 faustnet reproduce table1 --out results --recipes paper --jobs 8 …   # so far for some --methods, --networks and --seeds
 ```
@@ -56,7 +57,8 @@ length where the paper writes a 1; SymBa's goodness is a mean over units; FFCM s
 
 ### How the tuned recipes were chosen
 
-```
+<!-- not run: takes long -->
+```sh
 python benchmarks/tuning.py ask results/study.json     # Optuna proposes
 python benchmarks/tuning.py run results/study.json     # train on 55,000 or 45,000 images, measure on 5,000 others
 python benchmarks/tuning.py write results/study.json   # the best become src/faustnet/recipes/tuned/

@@ -37,6 +37,8 @@ class EarlyPrediction:
 
 @dataclass(frozen=True)
 class Model:
+    """A trained method with what it takes to use it. `load` reads one from the file model.safetensors of a run."""
+
     recipe: Recipe
     method: Method
     class_names: tuple[str, ...]
@@ -149,6 +151,7 @@ class Model:
 
     @classmethod
     def load(cls, path: Path, device: torch.device = torch.device("cpu")) -> "Model":
+        """The model in a file that `to_bytes` gave the contents of."""
         metadata, tensors = read_tensors(path)
         try:
             about: dict[str, Any] = json.loads(metadata["faustnet"])

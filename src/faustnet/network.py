@@ -23,9 +23,9 @@ class NetworkSettings:
     """The shape of a network.
 
     Its layers are `kind` "dense", or convolutional: "vgg" has one convolution in each, "residual" three, two of which are
-    added to what the first has made. `widths` are their units or channels. `pools` names the convolutional layers,
-    numbered from 1, that halve their pictures, and `head` is how many channels their heads' convolutions have, 0 for
-    heads without any.
+    added to what the first has made. `widths` are their units or channels, `embedding` is the size of their embeddings, 0
+    for no projection. `pools` names the convolutional layers, numbered from 1, that halve their pictures, and `head` is how
+    many channels their heads' convolutions have, 0 for heads without any.
 
     The paper contradicts itself on what a layer passes on: its text says the normalised activation, line 10 of its
     Algorithm 1 says the embedding. `passes_on` offers both.

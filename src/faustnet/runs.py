@@ -54,6 +54,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
+        """The run in a folder."""
         if not (folder / RECIPE).is_file():
             raise FaustnetError(f"{folder} is not a run, which has a {RECIPE}: name a folder that 'faustnet train' made.")
         return cls(folder)
@@ -75,26 +76,31 @@ class Run:
 
     @cached_property
     def recipe(self) -> Recipe:
+        """What it was made from."""
         return recipe_from(read_recipe(self.folder / RECIPE))
 
     @property
     def finished(self) -> bool:
+        """Whether its training has come to the end."""
         return (self.folder / METRICS).exists() and (self.folder / MODEL).exists()
 
     @property
     def metrics(self) -> dict[str, Any]:
+        """What it came to on the test images, and what that took: the contents of metrics.json."""
         metrics = self.read(METRICS)
         self._check(METRICS, all(type(metrics.get(key)) is kind for key, kind in NEEDED.items()))
         return metrics
 
     @property
     def history(self) -> list[dict[str, Any]]:
+        """Every epoch's losses and accuracies: the contents of history.json."""
         history = self.read(HISTORY, list)
         names = {field.name for field in fields(Epoch)}
         self._check(HISTORY, all(isinstance(epoch, dict) and epoch.keys() == names for epoch in history))
         return history
 
     def model(self, device: torch.device = torch.device("cpu")) -> Model:
+        """What was learned, ready to predict."""
         if not (self.folder / MODEL).exists():
             again = f"finish it with 'faustnet train --resume --out {self.folder}'"
             raise FaustnetError(f"{self.folder} has no model yet: {again}.")

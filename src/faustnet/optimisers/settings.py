@@ -16,8 +16,10 @@ DECAYS = ("cosine", "constant")
 
 @dataclass(frozen=True)
 class OptimiserSettings:
-    """`warmup` is the share of the steps during which the learning rate rises; after it, it is constant or falls along
-    a half cosine to zero. `momentum` is SGD's, and Muon's, which is for matrices: with it, AdamW has the rest."""
+    """`name` is "adam", "adamw", "sgd" or "muon", `learning_rate` the highest one. `warmup` is the share of the steps during
+    which it rises; after it, by `decay`, it is "constant" or falls along a half "cosine" to zero. `weight_decay` acts
+    through the gradient, or with "adamw" and "muon" by itself. `momentum` is SGD's, and Muon's, which is for matrices: with
+    it, AdamW has the rest."""
 
     name: str = "adam"
     learning_rate: float = 1e-3

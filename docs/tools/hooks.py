@@ -1,0 +1,60 @@
+"""What MkDocs does for this site beside making pages of the folder docs.
+
+Links are written so that they lead from file to file in the repository. The site has the linked files as well, wherever
+they lie; README.md is its first page. Formulas, in blocks of LaTeX, become MathML, which browsers draw without a script.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "RESULTS.md", "CONTRIBUTING.md", "CHANGELOG.md")  # that lie beside docs
+LINK = re.compile(r"(?<=\]\()[^)\s#]+")
+FORMULA = re.compile(r"```math\n(.*?)```", re.DOTALL)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    sources = [ROOT / page for page in PAGES]
+    wanted = {*sources, *(target for page in (*sources, *(ROOT / "docs").glob("*.md")) for target in linked(page))}
+    for path in sorted(path for path in wanted if ROOT / "docs" not in path.parents):
+        files.append(File.generated(config, place(path), abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    folder = Path(page.file.abs_src_path).parent
+
+    def moved(link: re.Match[str]) -> str:
+        target = inside(folder, link[0])
+        return place(target) if target else link[0]
+
+    return FORMULA.sub(drawn, LINK.sub(moved, markdown))
+
+
+def linked(page: Path) -> Iterator[Path]:
+    """The files of this repository that a page links to."""
+    found = (inside(page.parent, target) for target in LINK.findall(page.read_text(encoding="utf-8")))
+    return (target for target in found if target)
+
+
+def inside(folder: Path, link: str) -> Path | None:
+    """The file that a link in a page of this folder leads to, if it is one of the repository's."""
+    path = Path(os.path.normpath(folder / link))
+    return path if path.is_relative_to(ROOT) and path.is_file() else None
+
+
+def place(path: Path) -> str:
+    """Where in the site a file of the repository is; all pages are at the top."""
+    folder = ROOT / "docs"
+    inner = path.relative_to(folder if path.is_relative_to(folder) else ROOT).as_posix()
+    return "index.md" if inner == "README.md" else inner
+
+
+def drawn(formula: re.Match[str]) -> str:
+    return f'<div class="formula">{convert(formula[1].strip(), display="block")}</div>'

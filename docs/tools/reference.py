@@ -1,0 +1,261 @@
+"""Write docs/commands.md, docs/recipes.md and docs/python.md from what they describe.
+
+    python docs/tools/reference.py
+
+A test fails when a page and the code disagree.
+"""
+
+import inspect
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import faustnet
+from faustnet import losses
+from faustnet.cli import app
+from faustnet.data import DATASETS, DataSet, Images
+from faustnet.evaluation import EarlyExit, Evaluation
+from faustnet.methods import METHODS, LocalMethod, Method, Source
+from faustnet.model import EarlyPrediction, Model, Prediction
+from faustnet.network import Network
+from faustnet.recipes import FAMILIES, Recipe, as_table, shipped_recipes
+from faustnet.runs import Run
+from faustnet.training import Epoch
+
+DOCS = Path(__file__).parents[1]
+WRITTEN = "<!-- written by `python docs/tools/reference.py` -->"
+COMMANDS = f"""# Commands
+{WRITTEN}
+
+`faustnet COMMAND --help` says the same. Data go to standard output, progress to standard error. A mistake is told in
+one sentence, with exit status 2; Ctrl-C ends a command with 130, and what was done is kept.
+"""
+RECIPES = f"""# Recipes
+{WRITTEN}
+
+A recipe is everything that decides a run. It is a TOML file that says only what differs from the values on this page,
+or tables of that form in Python; a key that is not on this page is an error.
+
+```toml
+dataset = "mnist"
+method = "faust-representative"
+
+[network]
+widths = [500, 500, 500]
+
+[training]
+epochs = 5
+```
+
+<!-- not run: takes long -->
+```sh
+faustnet train --recipe my.toml --set network.dropout=0.2 --out runs/mine     # any key besides
+faustnet train --recipe runs/mine/recipe.toml --seed 1 --out runs/again    # every run has its recipe
+```
+"""
+SHIPPED = """## Recipes that come with the package
+
+`--recipe` takes their names: {plain}; as the paper states them, `{paper}`; the best found on validation images for Table I,
+`{tuned}`; the strongest of all, `{best}`, each with a twin `…-backprop`.
+
+{names}
+"""
+PYTHON = f"""# Python
+{WRITTEN}
+
+What scripts use; everything else in the package is open to be read, but may change. Tensors have their shapes in
+brackets: n images, C classes, (c, h, w) the channels, height and width of an image.
+"""
+PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with those of its methods that a reader needs; None: all
+    "Train and predict": {
+        faustnet.train: None,
+        faustnet.load: None,
+        Run: ("open", "finished", "recipe", "metrics", "history", "model"),
+        Model: ("load", "predict", "predict_early", "scores", "measure", "to_bytes"),
+        Prediction: None,
+        EarlyPrediction: None,
+        faustnet.FaustnetError: None,
+    },
+    "What is measured": {Epoch: None, Evaluation: None, EarlyExit: None},
+    "Data": {DataSet: None, Images: ("shape", "split")},
+    "The contract of a method": {Method: None, LocalMethod: None, Source: None, Network: ("walk", "forward", "embed")},
+    "Formulas": {
+        value: None
+        for name, value in vars(losses).items()
+        if inspect.isfunction(value) and value.__module__ == losses.__name__ and not name.startswith("_")
+    },
+}
+
+
+def pages() -> dict[Path, str]:
+    """The files' contents."""
+    made = {"commands.md": commands(), "recipes.md": recipes(), "python.md": python()}
+    return {DOCS / name: "\n\n".join(part.strip() for part in parts if part) + "\n" for name, parts in made.items()}
+
+
+def commands() -> Iterator[str]:
+    yield COMMANDS
+    for name, command in sorted(_leaves(typer.main.get_command(app), "faustnet")):
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        yield f"## {name}"
+        yield inspect.cleandoc(command.help)
+        yield "```text\n" + " ".join([name, *map(_usage, arguments), "[OPTIONS]"]) + "\n```"
+        rows = [[f"`{_names(p)}`", _cell(p.help), _default(p)] for p in command.params if p.name != "help"]
+        yield table(["", "what it is", "default"], rows)
+
+
+def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """All commands below one, with their whole names."""
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for word, below in command.commands.items():
+        yield from _leaves(below, f"{name} {word}")
+
+
+def _usage(argument: Any) -> str:
+    word = argument.name.upper() + ("…" if argument.nargs != 1 else "")
+    return word if argument.required else f"[{word}]"
+
+
+def _names(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return _usage(parameter).strip("[]")
+    return " / ".join([*parameter.opts, *parameter.secondary_opts])
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "it is needed"
+    if isinstance(parameter.show_default, str):
+        return _cell(parameter.show_default)
+    if isinstance(parameter.default, bool):
+        return "yes" if parameter.default else "no"
+    return "" if parameter.default is None else _cell(str(parameter.default))
+
+
+def _cell(text: str) -> str:
+    """With options, variables and assignments as code."""
+    return re.sub(r"(?<![\w-])(--[\w-]+|\$[A-Z_]+|[a-z_.]+=[\w.]+)", r"`\1`", text.replace("|", "\\|"))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def recipes() -> Iterator[str]:
+    yield RECIPES
+    base = as_table(Recipe())
+    about = {
+        "dataset": f"{', '.join(DATASETS)}, or the path of [your own](own-data.md)",
+        "method": "one of those [below](#options)",
+        "seed": "of everything that is drawn at random",
+    }
+    yield "## At the top"
+    yield table(["key", "what it is", "default"], [[f"`{k}`", about[k], _value(base[k])] for k in about])
+    for section, settings in vars(Recipe()).items():
+        if is_dataclass(settings):
+            yield f"## [{section}]"
+            yield _prose(type(settings))
+            yield _options(base[section])
+    yield "## [options]"
+    yield "What they are depends on the method."
+    for method in METHODS.values():
+        yield f"### {method.name}"
+        yield f"{method.summary[0].upper()}{method.summary[1:]}."
+        yield _prose(method)
+        yield _options(method.options())
+    names = shipped_recipes()
+    best, paper, tuned = FAMILIES
+    listed = ", ".join(f"`{name}`" for name in names if not name.startswith(("tuned/", "paper/")) and "/" in name)
+    plain = ", ".join(f"`{name}`" for name in names if "/" not in name)
+    yield SHIPPED.format(plain=plain, best=best, paper=paper, tuned=tuned, names=f"The strongest: {listed}.")
+
+
+def _options(values: Mapping[str, Any]) -> str:
+    return table(["key", "default"], [[f"`{key}`", _value(value)] for key, value in values.items()])
+
+
+def _value(value: Any) -> str:
+    return f"`{json.dumps(value)}`"
+
+
+def python() -> Iterator[str]:
+    yield PYTHON
+    for title, things in PUBLIC.items():
+        yield f"## {title}"
+        for thing, names in things.items():
+            yield from _described(thing, names)
+
+
+def _described(thing: Any, names: Sequence[str] | None) -> Iterator[str]:
+    yield f"### {thing.__name__}"
+    short = thing.__module__.removesuffix(".base").removesuffix(".images").removesuffix(".api").removesuffix(".errors")
+    where = f"{short}.{thing.__name__}"
+    if not inspect.isclass(thing):
+        yield _text(_signature(where, thing))
+        yield _prose(thing)
+        return
+    yield f"`{where}`"
+    yield _prose(thing)
+    if is_dataclass(thing):
+        yield _fields(thing)
+    for name, member in vars(thing).items():
+        if name in names if names is not None else _is_public(name, member):
+            yield _text(_signature(name, member))
+            yield _prose(_function(member))
+
+
+def _is_public(name: str, member: Any) -> bool:
+    function = _function(member)
+    return not name.startswith("_") and inspect.isfunction(function) and bool(function.__doc__)
+
+
+def _function(member: Any) -> Any:
+    """What is behind a property or a class method."""
+    for attribute in ("fget", "func", "__func__"):
+        member = getattr(member, attribute, member)
+    return member
+
+
+def _signature(name: str, member: Any) -> str:
+    signature = inspect.signature(_function(member))
+    if isinstance(member, property | cached_property):
+        return f"{name} → {_plain(inspect.formatannotation(signature.return_annotation))}"
+    return name + re.sub(r"^\((self|cls)(, )?", "(", _plain(str(signature)))
+
+
+def _plain(annotation: str) -> str:
+    """Without the modules of the names in it."""
+    text = re.sub(r"(?<!=)(?<!= )'(.*?)'", r"\1", re.sub(r"<class '(.*?)'>", r"\1", annotation))
+    return re.sub(r"(?:\w+\.)+(?=[A-Za-z])", "", text).replace("->", "→")
+
+
+def _fields(kind: type) -> str:
+    """A dataclass's fields, with what is said beside them."""
+    lines = inspect.getsource(kind).splitlines()
+    return _text("\n".join(line.strip() for line in lines if re.match(r"    \w+: ", line)))
+
+
+def _prose(thing: Any) -> str:
+    """A docstring, with its examples as they are; not the one that every dataclass has."""
+    text = inspect.getdoc(thing) or ""
+    parts = re.split(r"\n\s*\n", "" if text.startswith(f"{thing.__name__}(") else text)
+    return "\n\n".join(_text(part.replace(">>> ", "")) if part.startswith(">>>") else part for part in parts)
+
+
+def _text(lines: str) -> str:
+    return f"```text\n{lines}\n```"
+
+
+if __name__ == "__main__":
+    for path, content in pages().items():
+        path.write_text(content, encoding="utf-8")
+        print(f"docs/{path.name} is written")
