@@ -18,7 +18,7 @@ LEVELS = [
     {"recipes"},
     {"model"},
     {"runs", "progress"},
-    {"api", "bench", "inspection"},
+    {"api", "bench", "estimator", "inspection"},
     {"reproduce"},
     {"cli", "__init__"},
     {"__main__"},
