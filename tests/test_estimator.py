@@ -1,5 +1,6 @@
 """FaustClassifier: scikit-learn's own checks, and what they do not know of."""
 
+import json
 import math
 import pickle
 import subprocess
@@ -19,11 +20,13 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import estimator as benchmark
 from faustnet import FaustClassifier, FaustnetError
 from faustnet.data import DataSet
 from faustnet.estimator import BadInput
 from faustnet.model import Model
 
+ROOT = Path(__file__).parents[1]
 IRIS = load_iris()
 
 
@@ -228,3 +231,24 @@ def test_the_package_does_not_import_scikit_learn_before_it_is_asked_for() -> No
     program = "import sys, faustnet; assert 'sklearn' not in sys.modules; faustnet.FaustClassifier(); faustnet.nothing"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "AttributeError: module 'faustnet' has no attribute 'nothing'" in done.stderr
+
+
+def test_the_benchmark_compares_both_on_the_same_folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = {name: lambda seed: FaustClassifier((20,), epochs=5, random_state=seed) for name in benchmark.CLASSIFIERS}
+    monkeypatch.setattr(benchmark, "CLASSIFIERS", fast)
+    ours, theirs = benchmark.measure(IRIS.data, IRIS.target, repetitions=1).values()
+    expected = cross_val_score(
+        fast["FaustClassifier"](0), IRIS.data, IRIS.target,
+        cv=benchmark.StratifiedKFold(5, shuffle=True, random_state=0),
+    ).mean()  # fmt: skip
+    assert ours["accuracy"] == theirs["accuracy"] == pytest.approx(expected)
+    assert ours["fit_seconds"] > 0
+
+
+def test_the_benchmarks_results_keep_what_is_promised() -> None:
+    """Within a point of MLPClassifier's accuracy or better, in at most three times its time to fit."""
+    results = json.loads((ROOT / "results" / "estimator.json").read_text())
+    for name in ("digits", "wine", "breast cancer"):
+        ours, theirs = (results["tables"][name][classifier] for classifier in benchmark.CLASSIFIERS)
+        assert ours["accuracy"] > theirs["accuracy"] - 0.01
+        assert ours["fit_seconds"] < 3 * theirs["fit_seconds"]
