@@ -19,7 +19,7 @@ LEVELS = [
     {"model"},
     {"runs", "progress"},
     {"tracking"},
-    {"api", "bench", "inspection"},
+    {"api", "bench", "estimator", "inspection"},
     {"reproduce", "export"},
     {"cli", "__init__"},
     {"__main__"},
