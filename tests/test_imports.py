@@ -7,7 +7,7 @@ import faustnet
 
 ROOT = Path(faustnet.__file__).parent
 LEVELS = [
-    {"errors", "version", "tables", "paper"},
+    {"errors", "history", "version", "tables", "paper"},
     {"devices", "environment", "kernels", "randomness", "report"},
     {"losses", "layers", "optimisers", "data"},
     {"blocks", "references", "precision", "read_outs"},

@@ -18,12 +18,12 @@ from faustnet.data import DataSet, Images, ImageSource
 from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError
 from faustnet.evaluation import all_scores, chunks, evaluating
+from faustnet.history import Epoch
 from faustnet.methods import build, some_positions
 from faustnet.model import Model
 from faustnet.randomness import seeded
 from faustnet.recipes import Recipe, changed, recipe_from
 from faustnet.runs import set_up
-from faustnet.training import Epoch
 
 LARGEST_BATCH = 256  # that is taken by itself
 MEASURED = 2000  # training samples that the sharpness of probabilities is measured on
