@@ -1,4 +1,5 @@
-"""Write RESULTS.md, docs/representatives.md and the README's table from the files in results/.
+"""Write RESULTS.md, docs/representatives.md and the tables in README.md, docs/scikit-learn.md and docs/export.md from the
+files in results/.
 
     python benchmarks/results.py
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import beyond
+from estimator import lines
 from faustnet.paper import TITLES
 from faustnet.recipes import recipe_from
 from faustnet.report.comparisons import markdown
@@ -104,7 +106,7 @@ def pages() -> dict[Path, str]:
     """The files' contents. A part whose result file is not there is left out."""
     results = read_results(RESULTS)
     cells = summary(results)
-    figure2 = json.loads((RESULTS / "figure2.json").read_text(encoding="utf-8"))
+    figure2 = _read("figure2.json")
     text = TEMPLATE.format(
         machine=machine(results),
         tuned=as_markdown(cells, "tuned"),
@@ -119,14 +121,20 @@ def pages() -> dict[Path, str]:
                    and run["method"] == "backprop" for run in results),
         core=core(),
     )  # fmt: skip
-    readme = ROOT / "README.md"
-    begin, end = "<!-- table1: written by `python benchmarks/results.py` -->\n", "\n<!-- end of table1 -->"
-    before, rest = readme.read_text(encoding="utf-8").split(begin)
     return {
         ROOT / "RESULTS.md": text,
-        readme: before + begin + as_markdown(cells, "tuned") + end + rest.split(end)[1],
+        **with_table(ROOT / "README.md", "table1", as_markdown(cells, "tuned")),
+        **with_table(ROOT / "docs/scikit-learn.md", "estimator", "\n".join(lines(_read("estimator.json")))),
+        **with_table(ROOT / "docs/export.md", "export", exported()),
         **({ROOT / "docs/representatives.md": page} if (page := beyond.representatives(RESULTS)) else {}),
     }
+
+
+def with_table(page: Path, name: str, table: str) -> dict[Path, str]:
+    """A page with a table between its marks written anew."""
+    begin, end = f"<!-- {name}: written by `python benchmarks/results.py` -->\n", f"\n<!-- end of {name} -->"
+    before, rest = page.read_text(encoding="utf-8").split(begin)
+    return {page: before + begin + table + end + rest.split(end)[1]}
 
 
 def machine(results: list[dict[str, Any]]) -> str:
@@ -166,7 +174,7 @@ def reading(cells: list[dict[str, Any]], family: str) -> str:
 
 
 def study() -> str:
-    trials = json.loads((RESULTS / "study.json").read_text(encoding="utf-8"))
+    trials = _read("study.json")
     datasets = [name for name in TITLES if any(trial["dataset"] == name for trial in trials)]
     rows = []
     for method in dict.fromkeys(trial["method"] for trial in trials):
@@ -178,9 +186,22 @@ def study() -> str:
     return markdown(["method", *(TITLES[name] for name in datasets)], rows)
 
 
+def exported() -> str:
+    rows = [
+        [f"{line['network']}, `{line['method']}`, {line['images']} at once", f"{line['torch_us']:,.0f}",
+         f"{line['onnx_us']:,.0f}", f"{line['onnx_us'] / line['torch_us']:.2f}"]
+        for line in _read("export.json")["lines"]
+    ]  # fmt: skip
+    return markdown(["images of 28×28", "PyTorch, µs", "ONNX Runtime, µs", "ONNX Runtime ÷ PyTorch"], rows)
+
+
+def _read(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
 def core() -> str:
     """Mean ± standard deviation over the seeds of results/core.json."""
-    runs = json.loads((RESULTS / "core.json").read_text(encoding="utf-8"))
+    runs = _read("core.json")
     found: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         found.setdefault((run["method"], run["recipe_name"]), []).append(100 * run["test_accuracy"])

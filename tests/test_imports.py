@@ -7,7 +7,7 @@ import faustnet
 
 ROOT = Path(faustnet.__file__).parent
 LEVELS = [
-    {"errors", "version", "tables", "paper"},
+    {"errors", "history", "version", "tables", "paper"},
     {"devices", "environment", "kernels", "randomness", "report"},
     {"losses", "layers", "optimisers", "data"},
     {"blocks", "references", "precision", "read_outs"},
@@ -19,7 +19,7 @@ LEVELS = [
     {"model"},
     {"runs", "progress"},
     {"tracking"},
-    {"api", "bench", "inspection"},
+    {"api", "bench", "estimator", "inspection"},
     {"reproduce", "export"},
     {"cli", "__init__"},
     {"__main__"},

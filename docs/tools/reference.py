@@ -21,12 +21,12 @@ from faustnet import losses
 from faustnet.cli import app
 from faustnet.data import DATASETS, DataSet, Images
 from faustnet.evaluation import EarlyExit, Evaluation
+from faustnet.history import Epoch
 from faustnet.methods import METHODS, LocalMethod, Method, Source
 from faustnet.model import EarlyPrediction, Model, Prediction
 from faustnet.network import Network
 from faustnet.recipes import FAMILIES, Recipe, as_table, shipped_recipes
 from faustnet.runs import Run
-from faustnet.training import Epoch
 
 DOCS = Path(__file__).parents[1]
 WRITTEN = "<!-- written by `python docs/tools/reference.py` -->"
@@ -82,6 +82,7 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with those of its meth
         EarlyPrediction: None,
         faustnet.FaustnetError: None,
     },
+    "scikit-learn": {faustnet.FaustClassifier: ("fit", "predict", "predict_proba", "decision_function", "transform")},
     "What is measured": {Epoch: None, Evaluation: None, EarlyExit: None},
     "Data": {DataSet: None, Images: ("shape", "split")},
     "The contract of a method": {Method: None, LocalMethod: None, Source: None, Network: ("walk", "forward", "embed")},
@@ -245,10 +246,20 @@ def _fields(kind: type) -> str:
 
 
 def _prose(thing: Any) -> str:
-    """A docstring, with its examples as they are; not the one that every dataclass has."""
+    """A docstring; not the one that every dataclass has."""
     text = inspect.getdoc(thing) or ""
     parts = re.split(r"\n\s*\n", "" if text.startswith(f"{thing.__name__}(") else text)
-    return "\n\n".join(_text(part.replace(">>> ", "")) if part.startswith(">>>") else part for part in parts)
+    return "\n\n".join(map(_paragraph, parts))
+
+
+def _paragraph(text: str) -> str:
+    """With examples as they are, and underlined titles of lists as words."""
+    if text.startswith(">>>"):
+        return _text(text.replace(">>> ", ""))
+    if found := re.match(r"(\w+)\n-+\n", text):
+        listed = re.sub(r"^(\w[\w, ]*?) : ", r"- `\1`: ", text[found.end() :], flags=re.MULTILINE)
+        return f"{found[1]}:\n\n{listed}"
+    return text
 
 
 def _text(lines: str) -> str:

@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from faustnet.data import DataSet
+from faustnet.history import Epoch
 from faustnet.model import Model
-from faustnet.training import Epoch, Trainer
+from faustnet.training import Trainer
 
 CELL = 9  # characters of a column
 UNEVEN = 3  # times as many training images in one class as in another

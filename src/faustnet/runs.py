@@ -17,9 +17,10 @@ from safetensors.torch import save
 from faustnet.data import DataSet, Images, ImageSource, load_data, located
 from faustnet.environment import environment
 from faustnet.errors import FaustnetError
+from faustnet.history import Epoch, history_csv
 from faustnet.model import Model, read_tensors
 from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, write_recipe
-from faustnet.training import Diverged, Epoch, Trainer, history_csv, stopped_by_signals
+from faustnet.training import Diverged, Trainer, stopped_by_signals
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
 HISTORY_TABLE = "history.csv"  # the same for spreadsheets

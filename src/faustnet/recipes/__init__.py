@@ -25,8 +25,8 @@ LARGEST_IMAGE = 512  # pixels along a side of the user's own images
 @dataclass(frozen=True)
 class DataSettings:
     """How images are read and distorted. `flip` makes mirror images, at random; `crop` and `cutout` are in pixels,
-    `rotation` in degrees either way, `zoom` a share of each side. `image_size` and `strict` are for the user's own folders: 0 keeps a
-    small common size; files that cannot be read are refused in place of being left out."""
+    `rotation` in degrees either way, `zoom` a share of each side. `image_size` and `strict` are for the user's own
+    folders: 0 keeps a small common size; files that cannot be read are refused in place of being left out."""
 
     flip: bool = False
     crop: int = 0

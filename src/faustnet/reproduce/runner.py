@@ -17,12 +17,13 @@ import torch
 
 from faustnet.data import DataSet, load_data
 from faustnet.errors import FaustnetError
+from faustnet.history import Epoch
 from faustnet.model import Model
 from faustnet.recipes import Recipe
 from faustnet.reproduce.results import accuracy, is_done, read_result, write_result
 from faustnet.reproduce.wanted import Job
 from faustnet.runs import RECIPE, Progress, Run, train
-from faustnet.training import Diverged, Epoch, Trainer
+from faustnet.training import Diverged, Trainer
 
 DIES_WITH_PARENT = 1  # Linux's name for it: PR_SET_PDEATHSIG
 
