@@ -53,7 +53,7 @@ def test_progress_has_a_line_for_each_epoch_with_every_layer(faustnet: Command, 
     answer = faustnet("train", *QUICK, "--out", tmp_path / "run")
     lines = answer.err.splitlines()
     assert lines[0].startswith("faust-representative on digits: 1,437 training images of 1×8×8, 10 classes")
-    assert lines[1].startswith("layers 64-48, ")
+    assert lines[1].startswith("dense layers 64-48, ")
     assert "22 batches of 64 an epoch" in lines[1]
     epochs = [line for line in lines if line.strip()[:1].isdigit()]
     assert [line.split()[0] for line in epochs] == ["1/6", "2/6", "3/6", "4/6", "5/6", "6/6"]

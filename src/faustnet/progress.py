@@ -45,7 +45,7 @@ class Lines:
         self.console.print(
             f"{recipe.method} on {data.name}: {len(trainer.train.labels):,} training images of {shape}, "
             f"{len(model.class_names)} classes\n"
-            f"layers {widths}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
+            f"{recipe.network.kind} layers {widths}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
             f"{trainer.schedule.name} on {trainer.device.type}"
         )
         for line in about_classes(data, trainer):
