@@ -38,26 +38,26 @@ class Lines:
         recipe, method = model.recipe, model.method
         self.epochs, self.voters = trainer.epochs, len(method.voters)
         shape = "×".join(map(str, model.shape))
-        widths = "-".join(map(str, recipe.network.widths))
+        layers = f"{recipe.network.kind} layers {'-'.join(map(str, recipe.network.widths))}"
         count = sum(parameter.numel() for parameter in method.parameters())
         for line in data.left_out:
             self.console.print(f"left out: {line}")
         self.console.print(
             f"{recipe.method} on {data.name}: {len(trainer.train.labels):,} training images of {shape}, "
             f"{len(model.class_names)} classes\n"
-            f"{recipe.network.kind} layers {widths}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
+            f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
             f"{trainer.schedule.name} on {trainer.device.type}"
         )
         for line in about_classes(data, trainer):
             self.console.print(line)
         if trainer.history or trainer.batch:
             self.console.print(f"continuing after {len(trainer.history)} epochs and {trainer.batch} batches")
-        layers = method.learners
+        learners = method.learners
         voters = [*method.voters, "all"] if len(method.voters) > 1 else method.voters
         held_out = "validation" if recipe.training.validation else "test"
-        titles = "loss".rjust(CELL).ljust(CELL * len(layers)) + f"{held_out} accuracy, %".rjust(CELL + 10)
+        titles = "loss".rjust(CELL).ljust(CELL * len(learners)) + f"{held_out} accuracy, %".rjust(CELL + 10)
         self.console.print(f"{'':7}{titles}", style="dim")
-        self.console.print(f"{'epoch':>7}{_cells([*layers, '', *voters, 'seconds'])}", style="dim")
+        self.console.print(f"{'epoch':>7}{_cells([*learners, '', *voters, 'seconds'])}", style="dim")
         done = len(trainer.history) * trainer.batches + trainer.batch
         self.task = self.bar.add_task(recipe.method, total=trainer.epochs * trainer.batches, completed=done)
         self.bar.start()
