@@ -123,7 +123,7 @@ def evaluate(
     for folder in runs:
         model = Run.open(folder).model(where)
         data = load_data(dataset or model.recipe.dataset, data_dir, model.recipe.data.image_size)
-        model.check_classes(data)
+        data = model.known(data)
         result = model.measure(data.test.to(where), _chosen(layers), early_exit=early_exit)
         results.append({"run": str(folder), "method": model.recipe.method, "dataset": data.name, **result})
     if as_json:
@@ -194,6 +194,9 @@ def predict(
         float | None,
         option("Stop at the first layer with at least this margin (FAUST); see 'evaluate --early-exit'.", "all answer"),
     ] = None,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="Answer 'unknown' where an image is near no class; see 'faustnet calibrate'.")
+    ] = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -203,6 +206,7 @@ def predict(
     if exit_margin is not None:
         if layers is not None:
             raise FaustnetError("Either some layers answer or the first that is sure: give --layers or --exit-margin.")
+        require(not reject, "An image that leaves early is not rejected: give --exit-margin or --reject.")
         early = model.predict_early(pixels, exit_margin)
         if as_json:
             print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, early, strict=True)])
@@ -210,7 +214,7 @@ def predict(
         lines = [(str(path), p.class_name, str(p.layers)) for path, p in zip(images, early, strict=True)]
         print_table(("file", "class", "layers used"), lines, numbers=("layers used",))
         return
-    predictions = model.predict(pixels, _chosen(layers))
+    predictions = model.predict(pixels, _chosen(layers), reject=reject)
     if as_json:
         print_json([{"file": str(path), **asdict(p)} for path, p in zip(images, predictions, strict=True)])
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from faustnet.data import official
 from faustnet.data.images import Augmentation, DataSet, Images, ImageSource, Scaling
-from faustnet.data.own import load_folder, load_npz, read_image
+from faustnet.data.own import image_files, load_folder, load_npz, read_image
 from faustnet.errors import FaustnetError, unknown
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Images",
     "Scaling",
     "data_folder",
+    "image_files",
     "load_data",
     "located",
     "read_image",

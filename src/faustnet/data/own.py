@@ -53,6 +53,17 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> torch.Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
 
+def image_files(paths: Sequence[Path]) -> list[Path]:
+    """Files as they are, and of a folder all images in it, in order of their names."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(each for each in path.iterdir() if each.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+        if not inside:
+            raise FaustnetError(f"{path} holds no image: add some, or name another folder.")
+        found += inside
+    return found
+
+
 def _in_bytes(image: Image.Image) -> Image.Image:
     """Grey values of 16 bits brought to 8, which conversion would cut off at 255."""
     if image.mode == "F":
