@@ -1,4 +1,4 @@
-"""Write RESULTS.md, docs/representatives.md and the README's table from the files in results/.
+"""Write RESULTS.md, docs/representatives.md, docs/new-classes.md and the README's table from the files in results/.
 
     python benchmarks/results.py
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import beyond
+import new_classes
 from faustnet.paper import TITLES
 from faustnet.recipes import recipe_from
 from faustnet.report.comparisons import markdown
@@ -124,6 +125,7 @@ def pages() -> dict[Path, str]:
         ROOT / "RESULTS.md": text,
         readme: before + begin + as_markdown(cells, "tuned") + end + rest.split(end)[1],
         **({ROOT / "docs/representatives.md": page} if (page := beyond.representatives(RESULTS)) else {}),
+        **({ROOT / "docs/new-classes.md": page} if (page := new_classes.page(RESULTS)) else {}),
     }
 
 

@@ -1,0 +1,125 @@
+"""docs/new-classes.md, from the files in a folder of results."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from faustnet.paper import TITLES
+from faustnet.report.classes import ADDED_COLUMNS, REJECTION_COLUMNS, added_rows, rejection_rows
+from faustnet.report.comparisons import markdown
+from faustnet.report.table1 import ours, over_seeds, signed
+from faustnet.reproduce.new_classes import DRAWS, EPOCHS
+from faustnet.reproduce.rejection import ACCEPT
+
+PAGE = """# New classes, and images of none
+
+A class is predicted by the distance to what stands for it, its references. So a class can be added without training, and
+an image that is far from all of them can be told to be of none.
+
+## A class from a few examples
+
+```
+faustnet add-class runs/mnist seven examples/     # files, or a folder of them
+faustnet predict runs/mnist photo.png
+faustnet evaluate runs/mnist --dataset own/       # data that have the new class, under its name
+```
+
+```python
+model = faustnet.load("runs/mnist").add_class("seven", pixels)  # (n, channels, height, width); the old model stays as it is
+```
+
+All methods of FAUST can. In every layer the mean of the examples' embeddings becomes the class's reference; nothing else
+changes, so the scores of the other classes stay what they were. The new model takes the place of the run's, or with
+`--out FILE` a file of its own. The run's metrics and its `faustnet report` are of the classes that were trained.
+
+```
+faustnet reproduce new-classes --out results
+```
+
+trains on all classes but one, for each class in turn, for {epochs} epochs with three layers of 500 units, and adds that
+class from training images, {draws} draws of each number. {reading}
+
+Accuracy in % of the test images, means over the draws and over the classes that were left out; ± is the standard deviation
+over those classes, and *its least* is that of the class that fares worst. *mean*: the mean embedding. *k-means*: the
+examples in the middle of as many clusters as a class has references. *examples*: as many of the examples themselves. With
+several references of a class the mean repeats. Every run's file is in `results/new-classes/`.
+
+{added}
+
+The old classes were trained to be near their references, the new one was not: of a new class's images some are nearer to an
+old reference, and the tighter a training draws its classes together the more of them are. On validation images these were
+tried against it: unit length, the contrastive term, recipes with more label smoothing, cosines in place of distances, and a
+shift of the new class's distance by what its examples, each left out in turn, would need. All of them give to the new class
+what they take from the old ones or the other way round, so none is applied but one: learned prototypes may be far shorter
+than embeddings, so there the mean is brought to their length.
+
+## Images of no known class
+
+```
+faustnet train --dataset mnist --set training.validation=5000 --out runs/mnist
+faustnet calibrate runs/mnist --accept 0.95       # on the images that were held out, or those of --data
+faustnet predict runs/mnist photo.png --reject    # the class, or unknown
+```
+
+```python
+model = model.calibrate(held_out_pixels, accept=0.95)
+model.predict(pixels, reject=True)  # class_name is "unknown" where an image is rejected
+```
+
+The threshold is kept in the model file. It is of the distance to the nearest class in the first layer: later layers are
+trained to see the differences between the classes and nothing else. A class that is added later does not change it.
+
+```
+faustnet reproduce rejection --out results
+```
+
+trains on one data set and measures how well its test images are told from those of another, which are scaled in the same
+way: the area under the ROC curve in %, for FAUST and for its twin, the same network trained by backprop for as many epochs.
+{reading_rejection} The last two columns are for a threshold that accepts {accept:.0%} of the validation images; {seeds}.
+FAUST's first score is the one that is used, and was chosen on the validation images. Every run's file is in
+`results/rejection/`.
+
+{rejection}
+"""
+
+
+def page(folder: Path) -> str | None:
+    """None where either study has no results."""
+    added, rejection = (_read(folder / f"{name}.json") for name in ("new-classes", "rejection"))
+    if not added or not rejection:
+        return None
+    return PAGE.format(
+        epochs=EPOCHS,
+        draws=DRAWS,
+        accept=ACCEPT,
+        reading=reading(added),
+        added=markdown(ADDED_COLUMNS, added_rows(added)),
+        reading_rejection=reading_rejection(rejection),
+        seeds=over_seeds(rejection),
+        rejection=markdown(REJECTION_COLUMNS, rejection_rows(rejection)),
+    )
+
+
+def reading(cells: list[dict[str, Any]]) -> str:
+    """What ten examples give, in words."""
+    found = [
+        f"of {TITLES[cell['dataset']]} {ours(cell)}% of the new class are found, and the old classes change by "
+        f"{signed(cell['old'] - cell['before'])} points"
+        for cell in cells
+        if (cell["references"], cell["kind"], cell["examples"]) == (1, "mean", 10)
+    ]
+    return f"From ten images, with one reference of each class: {'; '.join(found)}."
+
+
+def reading_rejection(cells: list[dict[str, Any]]) -> str:
+    used = {("faust-representative", "first layer"): "FAUST", ("backprop", "softmax"): "backprop's largest probability"}
+    found = [
+        f"{used[key]} on {TITLES[cell['dataset']]} {ours(cell)}"
+        for cell in cells
+        if (key := (cell["method"], cell["score"])) in used
+    ]
+    return f"{', '.join(found)}."
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
