@@ -89,6 +89,11 @@ def sections(folder: Path) -> Iterator[str]:
             "## What stands for a class\n\nWhich images, how many, or learned vectors: "
             "[docs/representatives.md](docs/representatives.md)."
         )
+    if _read(folder / "new-classes.json"):
+        yield (
+            "## New classes, and images of none\n\nClasses that are added without training, and how well images of other "
+            "data are rejected: [docs/new-classes.md](docs/new-classes.md)."
+        )
 
 
 def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) -> str:

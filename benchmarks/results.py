@@ -1,5 +1,5 @@
-"""Write RESULTS.md, docs/representatives.md and the tables in README.md, docs/scikit-learn.md and docs/export.md from the
-files in results/.
+"""Write RESULTS.md, docs/representatives.md, docs/new-classes.md and the tables in README.md, docs/scikit-learn.md and
+docs/export.md from the files in results/.
 
     python benchmarks/results.py
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import beyond
+import new_classes
 from estimator import lines
 from faustnet.paper import TITLES
 from faustnet.recipes import recipe_from
@@ -127,6 +128,7 @@ def pages() -> dict[Path, str]:
         **with_table(ROOT / "docs/scikit-learn.md", "estimator", "\n".join(lines(_read("estimator.json")))),
         **with_table(ROOT / "docs/export.md", "export", exported()),
         **({ROOT / "docs/representatives.md": page} if (page := beyond.representatives(RESULTS)) else {}),
+        **({ROOT / "docs/new-classes.md": page} if (page := new_classes.page(RESULTS)) else {}),
     }
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import best
 import beyond
+import new_classes
 from conftest import run_to_end
 from faustnet.data import DataSet
 from faustnet.paper import RECORDS
@@ -111,6 +112,7 @@ def cell(name: str, mean: float, *, twin: bool = False, seeds: int = 3) -> dict[
 def test_there_is_no_part_without_its_results(tmp_path: Path) -> None:
     assert not list(beyond.sections(tmp_path))
     assert beyond.representatives(tmp_path) is None
+    assert new_classes.page(tmp_path) is None
 
 
 def test_the_strongest_recipes_stand_beside_their_twins_and_the_records(tmp_path: Path) -> None:
@@ -168,3 +170,27 @@ def test_the_page_of_representatives_is_made_of_their_file(tmp_path: Path) -> No
     assert "3×500" in page
     (link,) = beyond.sections(tmp_path)
     assert "docs/representatives.md" in link
+
+
+def test_the_page_of_new_classes_is_made_of_both_studies(tmp_path: Path) -> None:
+    added = [
+        {"dataset": "mnist", "references": 1, "kind": kind, "examples": 10, "runs": 10, "mean": mean, "std": 4.5,
+         "least": 80.0, "before": 98.0, "old": 96.5, "all": 95.0}
+        for kind, mean in (("k-means", 70.0), ("mean", 91.0))
+    ]  # fmt: skip
+    rejected = [
+        {"dataset": "mnist", "strange": "fashion-mnist", "method": method, "score": score, "seeds": 3, "mean": mean,
+         "std": 0.5, "validation_auroc": 97.0, "accepted": 95.0, "rejected": 88.0, "accuracy": 98.0}
+        for method, score, mean in (("backprop", "softmax", 93.0), ("faust-representative", "first layer", 97.5))
+    ]  # fmt: skip
+    (tmp_path / "new-classes.json").write_text(json.dumps(added))
+    (link,) = beyond.sections(tmp_path)
+    assert "docs/new-classes.md" in link
+    assert new_classes.page(tmp_path) is None, "one study is missing"
+    (tmp_path / "rejection.json").write_text(json.dumps(rejected))
+    page = new_classes.page(tmp_path)
+    assert page is not None
+    assert "of MNIST 91.00 ± 4.50% of the new class are found, and the old classes change by −1.50 points" in page
+    assert "| MNIST, 1 | k-means | 10 | 70.00 ± 4.50 | 80.00 | 98.00 | 96.50 | −1.50 | 95.00 |" in page
+    assert "FAUST has 97.50 ± 0.50 on MNIST, backprop's largest probability 93.00 ± 0.50 on MNIST." in page
+    assert page.index("| first layer | 97.50 ± 0.50 |") < page.index("| softmax | 93.00 ± 0.50 |"), "FAUST comes first"

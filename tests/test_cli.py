@@ -353,7 +353,7 @@ def test_mistakes_in_predicting_and_evaluating(faustnet: Command, run: Path, tmp
     assert "There is no file" in faustnet("predict", run, tmp_path / "nothing.png").sentence
     assert "answers from 2, numbered from 1" in faustnet("evaluate", run, "--layers", "3").sentence
     assert "is not a run" in faustnet("predict", tmp_path, tmp_path / "text.png").sentence
-    np.savez(tmp_path / "x.npz", x_train=np.zeros((4, 9)), y_train=[0, 1] * 2, x_test=np.zeros((4, 9)), y_test=[0, 1] * 2)
+    np.savez(tmp_path / "x.npz", x_train=np.zeros((4, 9)), y_train=[0, 11] * 2, x_test=np.zeros((4, 9)), y_test=[0, 11] * 2)
     assert "other classes than the model" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence
 
 

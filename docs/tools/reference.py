@@ -77,7 +77,7 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with those of its meth
         faustnet.train: None,
         faustnet.load: None,
         Run: ("open", "finished", "recipe", "metrics", "history", "model"),
-        Model: ("load", "predict", "predict_early", "scores", "measure", "to_bytes"),
+        Model: ("load", "predict", "predict_early", "scores", "measure", "add_class", "calibrate", "to_bytes"),
         Prediction: None,
         EarlyPrediction: None,
         faustnet.FaustnetError: None,

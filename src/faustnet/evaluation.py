@@ -17,6 +17,7 @@ from faustnet.references import margin
 CHUNK, CHUNK_ON_GPU = 2000, 10_000  # images scored at once
 MOST_VALUES = 2**28  # that they become at once in a layer
 ITERATIONS = 100  # to fit weights of votes
+ROUNDING = 1e-9  # (1 − 0.9) · 10 is a little less than 1
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,14 @@ def all_scores(method: Method, images: Source) -> Tensor:
         return torch.cat([method.votes(images.plain(chunk)) for chunk in chunks(images, method)], dim=1)
 
 
+def all_embeddings(method: Method, images: Source) -> list[Tensor]:
+    """Each layer's embedding of every image, without a label, (n, e_i)."""
+    with evaluating(method):
+        rows = (method.unlabelled(images.plain(chunk)) for chunk in chunks(images, method))
+        walks = [list(method.network.walk(some)) for some in rows]
+    return [torch.cat(parts) for parts in zip(*walks, strict=True)]
+
+
 @dataclass(frozen=True)
 class Weighting:
     """One way to join the votes, and how good it is."""
@@ -153,6 +162,20 @@ def fitted_weights(scores: Tensor, labels: Tensor) -> list[float]:
     optimiser.step(closure)
     weights = root.detach().square() / size.clamp_min(tiny)
     return [round(weight, 2) for weight in (weights / weights.max().clamp_min(tiny)).tolist()]
+
+
+def auroc(known: Tensor, strange: Tensor) -> float:
+    """How well a score tells two sets apart: the share of pairs in which the known one's is larger, where equal ones count
+    half. (n,), (m,)"""
+    strange = strange.sort().values
+    below, up_to = (torch.searchsorted(strange, known, right=right).double().mean() for right in (False, True))
+    return ((below + up_to) / (2 * len(strange))).item()
+
+
+def threshold_accepting(scores: Tensor, accept: float) -> float:
+    """That all but a share of 1 − `accept` of these scores reach. (n,)"""
+    left_out = math.floor((1 - accept) * len(scores) + ROUNDING)
+    return scores.sort().values[left_out].item()
 
 
 def chunks(images: Source, method: Method) -> Sequence[Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from faustnet.data import Images
 from faustnet.errors import require
-from faustnet.evaluation import all_scores, chunks, evaluating
+from faustnet.evaluation import all_embeddings, all_scores
 from faustnet.layers import EmbeddingLayer
 from faustnet.methods.faust import FaustRepresentative
 from faustnet.model import Model
@@ -68,11 +68,8 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
 
 def layer_embeddings(model: Model, images: Images) -> list[np.ndarray]:
     """Each layer's embedding of images without a label, (n, e_i); its activity where its layers have no projection."""
-    source, method = model.source(images.to(model.scaling.mean.device)), model.method
-    with evaluating(method):
-        seen = (method.unlabelled(source.plain(chunk)) for chunk in chunks(source, method))
-        walks = [[layer.float().cpu() for layer in method.network.walk(rows)] for rows in seen]
-    return [torch.cat(parts).numpy() for parts in zip(*walks, strict=True)]
+    source = model.source(images.to(model.scaling.mean.device))
+    return [embedding.float().cpu().numpy() for embedding in all_embeddings(model.method, source)]
 
 
 def fisher_score(embedding: np.ndarray, labels: np.ndarray) -> float:

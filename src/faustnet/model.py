@@ -13,19 +13,30 @@ from safetensors.torch import save
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource, Scaling, load_data
-from faustnet.errors import FaustnetError, require
-from faustnet.evaluation import all_scores, chunks, early_exits, evaluate, evaluating, seconds_per_image
+from faustnet.errors import FaustnetError, require, unknown
+from faustnet.evaluation import (
+    all_embeddings,
+    all_scores,
+    chunks,
+    early_exits,
+    evaluate,
+    evaluating,
+    seconds_per_image,
+    threshold_accepting,
+)
 from faustnet.methods import Faust, Method, build
 from faustnet.randomness import seeded
 from faustnet.recipes import Recipe, as_table, recipe_from
+from faustnet.references import KINDS, nearness, references_from
 
 FORMAT = 1
+UNKNOWN = "unknown"  # what a rejected image is called
 
 
 @dataclass(frozen=True)
 class Prediction:
-    class_name: str
-    score: float  # of that class, summed over the voters
+    class_name: str  # "unknown" if the image was rejected
+    score: float  # of the best class, summed over the voters
     votes: list[str]  # the class that each voter would have chosen alone
 
 
@@ -45,6 +56,7 @@ class Model:
     shape: tuple[int, int, int]  # of an image: (channels, height, width)
     scaling: Scaling
     of_bytes: bool  # whether it was trained on pixels from 0 to 255
+    threshold: float | None = None  # of the nearness of images, if it was calibrated: those below it may be rejected
 
     @classmethod
     def fresh(cls, recipe: Recipe, train: Images, class_names: Sequence[str]) -> "Model":
@@ -56,18 +68,26 @@ class Model:
     def to(self, device: torch.device) -> "Model":
         return replace(self, method=self.method.to(device), scaling=self.scaling.to(device))
 
-    def check_classes(self, data: DataSet) -> None:
-        """Whether the data are of the classes that it knows."""
-        if data.class_names != self.class_names:
+    def known(self, data: DataSet) -> DataSet:
+        """The data with labels as this model numbers its classes, of which the data may lack some."""
+        if not set(data.class_names) <= set(self.class_names):
             known = ", ".join(self.class_names)
             raise FaustnetError(f"{data.name} has other classes than the model, which knows {known}: give it data of those.")
+        numbers = torch.tensor([self.class_names.index(name) for name in data.class_names])
+        train, test = (Images(part.pixels, numbers[part.labels.cpu()]) for part in (data.train, data.test))
+        return DataSet(data.name, self.class_names, train, test, left_out=data.left_out)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of files that it can be shown."""
+        channels = self.shape[0]
+        require(channels in (1, 3), f"This model knows rows of {channels} numbers, not images: name another run.")
+        return self.shape
 
     def read_data(self, dataset: str | None = None, data_dir: Path | None = None) -> DataSet:
         """The data that it was trained on, or others of its classes; a folder's images in the shape that it knows."""
         shape = self.shape if self.shape[0] in (1, 3) else None
-        data = load_data(dataset or self.recipe.dataset, data_dir, shape=shape)
-        self.check_classes(data)
-        return data
+        return self.known(load_data(dataset or self.recipe.dataset, data_dir, shape=shape))
 
     def source(self, images: Images) -> ImageSource:
         """Images as this model is fed them, without distortion."""
@@ -101,32 +121,82 @@ class Model:
         found: list[EarlyPrediction] = []
         with evaluating(self.method):
             for chunk in chunks(source, self.method):
-                classes, used = self._faust.predict_early(source.plain(chunk), threshold)
+                classes, used = self._faust("stop early").predict_early(source.plain(chunk), threshold)
                 pairs = zip(classes.tolist(), used.tolist(), strict=True)
                 found += [EarlyPrediction(self.class_names[number], layers) for number, layers in pairs]
         return found
 
-    @property
-    def _faust(self) -> Faust:
+    def _faust(self, can: str) -> Faust:
         if not isinstance(self.method, Faust):
-            raise FaustnetError(f"Only FAUST's models can stop early, and this one is of {self.method.name}.")
+            raise FaustnetError(f"Only FAUST's models can {can}, and this one is of {self.method.name}.")
         return self.method
 
-    def predict(self, pixels: Tensor | np.ndarray, layers: Sequence[int] | None = None) -> list[Prediction]:
-        """The class of each image, from all layers or those numbered in `layers` from 1."""
+    def add_class(self, name: str, pixels: Tensor | np.ndarray, kind: str = KINDS[0]) -> "Model":
+        """This model with one class more, without training: in every layer the class's references are made of its
+        examples' embeddings, by `kind` as `references_from` says. All else stays as it is; FAUST's models can."""
+        method = self._faust("take a new class")
+        require(name not in self.class_names, f"There is a class {name!r} already: give the new one another name.")
+        require(bool(name.strip()), "The new class has no name: give it one.")
+        require(name != UNKNOWN, f"{UNKNOWN!r} is what rejected images are called: give the new class another name.")
+        if kind not in KINDS:
+            raise unknown("kind of reference", kind, KINDS)
+        images = self.images(pixels)
+        source = self.source(images)
+        require(len(images) > 0, f"There is no example of {name!r}: give one image or more.")
+        with seeded(0), torch.no_grad():
+            larger = _build(self.recipe, self.shape, len(self.class_names) + 1)
+            references = [references_from(rows, method.count, kind) for rows in all_embeddings(method, source)]
+            some = source.plain(torch.arange(min(method.count, len(images)), device=images.labels.device))
+        require(
+            all(bool(rows.isfinite().all()) for rows in references),
+            f"The examples of {name!r} hold numbers that are not finite or too large: replace them.",
+        )
+        state, new = method.state_dict(), method.new_class(some, references)
+        larger.load_state_dict(
+            {key: torch.cat([tensor, new[key]]) if key in new else tensor for key, tensor in state.items()}
+        )
+        return replace(self, method=larger.eval(), class_names=(*self.class_names, name)).to(images.labels.device)
+
+    def calibrate(self, pixels: Tensor | np.ndarray, accept: float = 0.95) -> "Model":
+        """This model with a threshold under which a share of 1 − `accept` of these images would be rejected: images of its
+        classes that it was not trained on. FAUST's models can."""
+        self._faust("be calibrated to reject images")
+        require(0 < accept <= 1, f"The share of images to accept lies above 0 and up to 1, not at {accept}.")
+        require(UNKNOWN not in self.class_names, f"A class is called {UNKNOWN!r}, as rejected images are: rename it.")
+        near = nearness(self.scores(pixels))
+        require(len(near) > 0, "There is no image to calibrate on: give some of the model's classes.")
+        return replace(self, threshold=threshold_accepting(near, accept))
+
+    def predict(
+        self, pixels: Tensor | np.ndarray, layers: Sequence[int] | None = None, *, reject: bool = False
+    ) -> list[Prediction]:
+        """The class of each image, from all layers or those numbered in `layers` from 1. With `reject` images that are
+        near no class, by the threshold of `calibrate`, are "unknown"."""
         scores = self.scores(pixels)
         best = self.method.joined(scores, layers).max(dim=1)
         votes = scores.argmax(dim=2).T.tolist()
+        names = [self.class_names[number] for number in best.indices.tolist()]
+        if reject:
+            accepted = zip(names, self._accepted(scores).tolist(), strict=True)
+            names = [name if known else UNKNOWN for name, known in accepted]
         return [
-            Prediction(self.class_names[number], score, [self.class_names[vote] for vote in voters])
-            for number, score, voters in zip(best.indices.tolist(), best.values.tolist(), votes, strict=True)
+            Prediction(name, score, [self.class_names[vote] for vote in voters])
+            for name, score, voters in zip(names, best.values.tolist(), votes, strict=True)
         ]
+
+    def _accepted(self, scores: Tensor) -> Tensor:
+        """Which images are near enough to a class. (voters, n, C) → (n,)"""
+        if self.threshold is None:
+            raise FaustnetError("This model does not know yet what to reject: calibrate it with 'faustnet calibrate' first.")
+        return nearness(scores) >= self.threshold
 
     def measure(self, images: Images, layers: Sequence[int] | None = None, *, early_exit: bool = False) -> dict[str, Any]:
         """How good it is on these images and what a prediction costs, as plain facts for JSON."""
         source = self.source(images)
         require(layers is None or not early_exit, "Early exit is of all layers in order: leave out --layers.")
-        exits = {"early_exit": [asdict(line) for line in early_exits(self._faust, source)]} if early_exit else {}
+        exits = (
+            {"early_exit": [asdict(line) for line in early_exits(self._faust("stop early"), source)]} if early_exit else {}
+        )
         return {
             "voters": self.method.voters,
             "layers": None if layers is None else list(layers),
@@ -146,6 +216,7 @@ class Model:
             "class_names": self.class_names,
             "shape": self.shape,
             "of_bytes": self.of_bytes,
+            "threshold": self.threshold,
         }
         return save(tensors, {"faustnet": json.dumps(about)})  # one entry: several would come in any order
 
@@ -160,13 +231,15 @@ class Model:
             recipe, names = recipe_from(about["recipe"]), tuple(map(str, about["class_names"]))
             channels, height, width = map(int, about["shape"])
             shape = (channels, height, width)
+            threshold = about.get("threshold")  # not in files of the first versions
+            threshold = None if threshold is None else float(threshold)
             scaling = Scaling(*(tensors.pop(f"scaling.{name}").view(channels, 1, 1) for name in ("mean", "deviation")))
             with seeded(0):
                 method = _build(recipe, shape, len(names))
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
             raise FaustnetError(f"{path} is not a model of faustnet's, or is damaged ({error!r}).") from None
         load_weights(method, {name.removeprefix("method."): tensor for name, tensor in tensors.items()}, path)
-        return cls(recipe, method.eval(), names, shape, scaling, bool(about["of_bytes"])).to(device)
+        return cls(recipe, method.eval(), names, shape, scaling, bool(about["of_bytes"]), threshold).to(device)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

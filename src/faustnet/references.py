@@ -10,6 +10,7 @@ from faustnet.errors import FaustnetError
 from faustnet.losses import soft_minimum, squared_distances
 
 CLUSTERINGS = 30  # rounds of k-means
+KINDS = ("mean", "k-means", "examples")  # of references that are made of embeddings
 
 
 class ClassIndex:
@@ -95,6 +96,21 @@ def named_representatives(positions: Sequence[int], labels: Tensor, class_names:
     return chosen[owners.argsort(stable=True)]
 
 
+def references_from(embedding: Tensor, count: int, kind: str) -> Tensor:
+    """References of a class that was not trained, from its examples' embeddings: their "mean", the middles of clusters of
+    them, "k-means", or the first "examples". Where there are fewer than `count` they repeat. (n, e) → (count, e)"""
+    if kind == "mean":
+        return embedding.mean(dim=0).expand(count, -1)
+    some = min(count, len(embedding))
+    chosen = embedding[middles(embedding, some)] if kind == "k-means" else embedding[:some]
+    return repeated(chosen, count)
+
+
+def repeated(rows: Tensor, count: int) -> Tensor:
+    """The rows over and over, as many as are wanted. (n, …) → (count, …)"""
+    return rows[torch.arange(count, device=rows.device) % len(rows)]
+
+
 class References(nn.Module):
     """The embeddings that classes are compared with, one tensor (C, K, e_i) for each layer; saved with the model."""
 
@@ -131,6 +147,13 @@ def reference_scores(embedding: Tensor, references: Tensor, scale: float) -> Ten
     distances = squared_distances(embedding, references.reshape(classes * count, size))
     nearest = soft_minimum(distances.view(-1, classes, count), scale)
     return -nearest.clamp_min(0).sqrt()  # rounding may leave a distance of nothing a little below zero
+
+
+def nearness(scores: Tensor) -> Tensor:
+    """How near an image is to any class that is known, by which strange ones are told: the first layer's best score. Later
+    layers are trained to see nothing but the classes, and take strange images for one of them more often.
+    (layers, …, C) → (…)"""
+    return scores[0].amax(dim=-1)
 
 
 def margin(scores: Tensor) -> Tensor:

@@ -204,6 +204,9 @@ def predict(
         float | None,
         option("Stop at the first layer with at least this margin (FAUST); see 'evaluate --early-exit'.", "all answer"),
     ] = None,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="Answer 'unknown' where an image is near no class; see 'faustnet calibrate'.")
+    ] = False,
     device: Device = "auto",
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print lines with commas, for spreadsheets.")] = False,
@@ -218,14 +221,16 @@ def predict(
     require(
         layers is None or not early, "Either some layers answer or the first that is sure: give --layers or --exit-margin."
     )
+    require(not (early and reject), "An image that leaves early is not rejected: give --exit-margin or --reject.")
     chosen = _chosen(layers)
     model = Run.open(run).model(choose_device(device))
-    require(model.shape[0] in (1, 3), f"{run} knows rows of {model.shape[0]} numbers, not images: name another run.")
 
     def answers(pixels: torch.Tensor) -> Sequence[Prediction | EarlyPrediction]:
-        return model.predict(pixels, chosen) if exit_margin is None else model.predict_early(pixels, exit_margin)
+        return (
+            model.predict(pixels, chosen, reject=reject) if exit_margin is None else model.predict_early(pixels, exit_margin)
+        )
 
-    found, failed = predict_files(images, model.shape, answers)
+    found, failed = predict_files(images, model.image_shape, answers)
     print_predictions(found, [] if early else model.method.voters, as_json=as_json, as_csv=as_csv)
     if failed:
         raise typer.Exit(1)

@@ -2,7 +2,7 @@
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import typer
 from torch import Tensor
 
 from faustnet.cli.app import print_json
-from faustnet.data import find_images, read_image
+from faustnet.data import image_files, read_image
 from faustnet.errors import FaustnetError
 from faustnet.model import EarlyPrediction, Prediction
 from faustnet.tables import print_table
@@ -26,7 +26,7 @@ def predict_files(
 ) -> tuple[list[tuple[Path, Some]], int]:
     """What is predicted for image files and for those in folders, in the order in which they are given, a folder's in order
     of their names, each once; and how many could not be read, each of which is named. `predict`: (n, c, h, w) → n"""
-    paths = list(dict.fromkeys(_files(given)))
+    paths = list(dict.fromkeys(image_files(given)))
     found: list[tuple[Path, Some]] = []
     for first in range(0, len(paths), AT_ONCE):
         read = {path: _read(path, shape) for path in paths[first : first + AT_ONCE]}
@@ -36,16 +36,8 @@ def predict_files(
     return found, len(paths) - len(found)
 
 
-def _files(given: Sequence[Path]) -> Iterator[Path]:
-    """What is named, and what lies in the folders that are; a folder that holds no image is left to be complained of."""
-    for path in given:
-        yield from (find_images(path)[0] or [path]) if path.is_dir() else [path]
-
-
 def _read(path: Path, shape: tuple[int, int, int]) -> Tensor | None:
     try:
-        if path.is_dir():
-            raise FaustnetError(f"{path} holds no image: name another folder.")
         return read_image(path, shape)
     except FaustnetError as error:
         typer.echo(f"faustnet: {' '.join(str(error).split())}", err=True)

@@ -11,10 +11,13 @@ from faustnet.cli.app import DataDir, Device, app, numbers, option
 from faustnet.devices import choose_device
 from faustnet.errors import require
 from faustnet.progress import Lines
+from faustnet.report.classes import ADDED_COLUMNS, REJECTION_COLUMNS, added_rows, rejection_rows
 from faustnet.report.comparisons import CHANGE_COLUMNS, PAIR_COLUMNS, change_rows, pair_rows
 from faustnet.reproduce.ablation import ablations, reproduce_ablation
 from faustnet.reproduce.best import all_best, reproduce_best
 from faustnet.reproduce.figures import draw_figure1, draw_figure2, draw_figure3
+from faustnet.reproduce.new_classes import CLASSES, all_added, study_new_classes
+from faustnet.reproduce.rejection import STRANGE, all_rejections, study_rejection
 from faustnet.reproduce.studies import COUNTS, DRAWS, choices, study_representatives
 from faustnet.reproduce.table1 import reproduce_table1
 from faustnet.reproduce.wanted import FAMILIES, NETWORKS, all_wanted
@@ -164,6 +167,51 @@ def ablation(
         cells = reproduce_ablation(wanted, out, choose_device(device).type, data_dir, _checked(jobs), _said)
     print_table(CHANGE_COLUMNS, change_rows(cells), numbers=CHANGE_COLUMNS[1:])
     typer.echo(f"% of the validation images, mean ± standard deviation. {_table_in(out, 'ablation')}")
+
+
+@reproduce.command("new-classes")
+def new_classes(
+    datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist",
+    classes: Annotated[str, _listed("Classes to leave out in turn, by number")] = ",".join(map(str, range(CLASSES))),
+    references: Annotated[str, _listed("How many references a class has")] = "1,10",
+    seeds: Seeds = 1,
+    jobs: Jobs = 1,
+    out: Out = OUT,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """Classes that are added without training: train on all but one, then add that from 1, 10 and 100 training images.
+
+    Beyond the paper. Each run's result is a file in OUT/new-classes; the table is OUT/new-classes.json and .md. Ctrl-C loses
+    nothing: the same command goes on.
+    """
+    numbered, counts = numbers(classes, "--classes"), numbers(references, "--references")
+    wanted = all_added(_names(datasets), numbered, counts, seeds)
+    with _goes_on(out):
+        cells = study_new_classes(wanted, out, choose_device(device).type, data_dir, _checked(jobs), _said)
+    print_table(ADDED_COLUMNS, added_rows(cells), numbers=ADDED_COLUMNS[2:])
+    typer.echo(f"% of the test images, ± standard deviation over the classes. {_table_in(out, 'new-classes')}")
+
+
+@reproduce.command()
+def rejection(
+    datasets: Annotated[str, _listed("Data sets, each with the other as what is to be rejected")] = ",".join(STRANGE),
+    seeds: Seeds = 3,
+    jobs: Jobs = 1,
+    out: Out = OUT,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """How well images of another data set are told from those of known classes, by FAUST and by backprop.
+
+    Beyond the paper. Each run's result is a file in OUT/rejection; the table is OUT/rejection.json and .md. Ctrl-C loses
+    nothing: the same command goes on.
+    """
+    wanted = all_rejections(_names(datasets), seeds)
+    with _goes_on(out):
+        cells = study_rejection(wanted, out, choose_device(device).type, data_dir, _checked(jobs), _said)
+    print_table(REJECTION_COLUMNS, rejection_rows(cells), numbers=REJECTION_COLUMNS[3:])
+    typer.echo(f"In %, of the test images where nothing is said. {_table_in(out, 'rejection')}")
 
 
 def _table_in(out: Path, name: str) -> str:

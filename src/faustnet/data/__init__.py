@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from faustnet.data import official
-from faustnet.data.files import find_images, read_image
+from faustnet.data.files import image_files, read_image
 from faustnet.data.images import Augmentation, DataSet, Images, ImageSource, Scaling
 from faustnet.data.own import load_folder, load_npz
 from faustnet.errors import FaustnetError, unknown
@@ -18,7 +18,7 @@ __all__ = [
     "Images",
     "Scaling",
     "data_folder",
-    "find_images",
+    "image_files",
     "load_data",
     "located",
     "read_image",

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,6 +35,13 @@ def find_images(folder: Path) -> tuple[list[Path], list[Path]]:
         for path in (Path(place) / name for name in names if not is_clutter(name)):
             (images if path.suffix.lower() in SUFFIXES else others).append(path)
     return sorted(images), sorted(others)
+
+
+def image_files(given: Sequence[Path]) -> Iterator[Path]:
+    """Files as they are named, and all images in the folders that are; a folder that holds none is left to be complained
+    of by whoever reads it."""
+    for path in given:
+        yield from (find_images(path)[0] or [path]) if path.is_dir() else [path]
 
 
 def is_clutter(name: str) -> bool:
@@ -72,6 +79,8 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> torch.Tensor:
     """An image file as bytes of this shape, (channels, height, width): turned upright, converted and resized as needed. Of
     several pictures it is the first; what is seen through is on white."""
     channels, height, width = shape
+    if path.is_dir():
+        raise FaustnetError(f"{path} holds no image: name another folder.")
     with opened(path) as image:
         side = ENOUGH * max(height, width)  # the image may lie on its side
         image.draft(None, (side, side))

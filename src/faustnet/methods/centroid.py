@@ -1,6 +1,6 @@
 """FAUST with centroids that are kept as running means while training."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
@@ -62,6 +62,9 @@ class FaustCentroid(FaustShared):
         """One loss for each layer; the graph behind it spans that layer alone."""
         for rows in self._taken_in(x, y):
             yield self.objective(rows, y.expand(len(rows), -1))
+
+    def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
+        return {**super().new_class(examples, references), "batches": self.batches.new_zeros(1)}
 
     def _taken_in(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """The centroids take in a batch: of a few layers at a time its embeddings, then the centroids. → (n, B + C, e)"""

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from faustnet.devices import check_memory
 from faustnet.errors import require
@@ -20,6 +21,7 @@ from faustnet.references import (
     margin,
     named_representatives,
     reference_scores,
+    repeated,
 )
 
 CHOICES = ("random", "k-means")
@@ -41,6 +43,16 @@ class Faust(Method):
     def scores(self, x: Tensor) -> Tensor:
         layers = zip(self.network.walk(x), self.references, strict=True)
         return torch.stack([reference_scores(embedding, references, self.scale) for embedding, references in layers])
+
+    def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
+        """What comes after which tensors of the state if there is one class more, with these references in each layer and
+        these images, scaled. (n, …), (K, e_i) → (1, K, e_i), and what else there is for each class"""
+        return {f"references.layer_{i}": own.unsqueeze(0) for i, own in enumerate(references)}
+
+    @property
+    def count(self) -> int:
+        """References of a class."""
+        return next(iter(self.references)).shape[1]
 
     @property
     def multiplications(self) -> list[int]:
@@ -123,7 +135,6 @@ class FaustRepresentative(FaustShared, LocalMethod):
         check_memory(classes * representatives * network[0].inputs)
         objective = Objective(classes, scale, final_scale, label_smoothing, contrast, temperature, matching)
         super().__init__(network, classes, count=representatives, objective=objective)
-        self.count = representatives
         self.chosen, self.choice = tuple(chosen), choice
         self.mixing = MixUp(mixup)
         self.register_buffer("images", torch.zeros(classes * representatives, network[0].inputs))
@@ -152,6 +163,10 @@ class FaustRepresentative(FaustShared, LocalMethod):
 
     def finish(self, train: Source) -> None:
         self.references.set(self.network.walk(self.images))
+
+    def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
+        images = repeated(examples.flatten(1), self.count)
+        return {**super().new_class(examples, references), "images": images}
 
 
 class FaustPrototype(FaustShared, LocalMethod):
@@ -197,6 +212,13 @@ class FaustPrototype(FaustShared, LocalMethod):
 
     def finish(self, train: Source) -> None:
         self.references.set(layer.references for layer in self._layers)
+
+    def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Learned vectors may be far shorter than embeddings: what stands for the new class is brought to their length."""
+        lengths = [old.norm(dim=-1).mean() for old in self.references]
+        alike = [functional.normalize(own, dim=-1) * length for own, length in zip(references, lengths, strict=True)]
+        names = [name for name, _ in self.named_parameters() if name.endswith(".prototypes")]
+        return {**super().new_class(examples, alike), **dict(zip(names, alike, strict=True))}
 
 
 class FaustVanilla(Faust, LocalMethod):

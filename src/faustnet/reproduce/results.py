@@ -40,13 +40,14 @@ def alone_in(out: Path) -> Iterator[None]:
         yield
 
 
-def write_result(wanted: Job, run: Run, seconds: float, out: Path) -> None:
-    """What is worth keeping of a finished run. `seconds` is all that it took, with set-up and evaluations, or if that was
-    interrupted the training alone."""
+def write_result(wanted: Job, run: Run, seconds: float, out: Path, more: dict[str, Any]) -> None:
+    """What is worth keeping of a finished run, and what more was measured. `seconds` is all that it took, with set-up and
+    evaluations, or if that was interrupted the training alone."""
     metrics, environment = run.metrics, run.read(ENVIRONMENT)
     result = {
         **wanted.facts,
         **_rounded({key: metrics[key] for key in KEPT if key in metrics}),
+        **_rounded(more),
         "seconds": _rounded(metrics["train_seconds"] if "earlier" in environment else seconds),
         "recipe": as_table(run.recipe),
         "environment": environment,

@@ -21,7 +21,7 @@ from faustnet.history import Epoch
 from faustnet.model import Model
 from faustnet.recipes import Recipe
 from faustnet.reproduce.results import accuracy, is_done, read_result, write_result
-from faustnet.reproduce.wanted import Job
+from faustnet.reproduce.wanted import Job, Study
 from faustnet.runs import RECIPE, Progress, Run, train
 from faustnet.training import Diverged, Trainer
 
@@ -61,9 +61,13 @@ def trained(recipe: Recipe, folder: Path, device: torch.device, data: DataSet, p
 def train_wanted(wanted: Job, out: Path, device: str, data_dir: Path | None, progress: Watched) -> None:
     """Train a run and turn it into a result."""
     begin = time.perf_counter()
-    folder = wanted.folder(out)
-    run = trained(wanted.recipe, folder, torch.device(device), data_of(wanted.recipe.dataset, data_dir), progress)
-    write_result(wanted, run, time.perf_counter() - begin, out)
+    folder, where = wanted.folder(out), torch.device(device)
+    load = functools.partial(data_of, data_dir=data_dir)
+    data = wanted.data(load) if isinstance(wanted, Study) else load(wanted.recipe.dataset)
+    run = trained(wanted.recipe, folder, where, data, progress)
+    seconds = time.perf_counter() - begin
+    more = wanted.measured(run.model(where), load) if isinstance(wanted, Study) else {}
+    write_result(wanted, run, seconds, out, more)
     shutil.rmtree(folder)
 
 

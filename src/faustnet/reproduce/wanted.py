@@ -1,14 +1,16 @@
 """Which runs make up the paper's comparison, and where the result of each is kept."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from faustnet.data import DATASETS
+from faustnet.data import DATASETS, DataSet
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.methods import METHODS
+from faustnet.model import Model
 from faustnet.recipes import Recipe, kinds_of_recipes, recipe_from, shipped_recipe, shipped_recipes
 
 FAMILIES = ("paper", "tuned")
@@ -27,6 +29,14 @@ class Job(Protocol):
 
     def file(self, out: Path) -> Path: ...
     def folder(self, out: Path) -> Path: ...
+
+
+@runtime_checkable
+class Study(Job, Protocol):
+    """A run that may be trained on a part of its data set, and of which more is measured. `load` gives data sets by name."""
+
+    def data(self, load: Callable[[str], DataSet]) -> DataSet: ...
+    def measured(self, model: Model, load: Callable[[str], DataSet]) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)

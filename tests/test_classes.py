@@ -1,0 +1,389 @@
+"""Classes that are added without training, and images that are of none."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.metrics import roc_auc_score
+
+from conftest import Answer
+from faustnet.data import DataSet, Images, load_data
+from faustnet.errors import FaustnetError
+from faustnet.evaluation import all_embeddings, auroc, threshold_accepting
+from faustnet.methods import METHODS, Faust
+from faustnet.model import Model
+from faustnet.recipes import recipe_from
+from faustnet.references import KINDS, nearness, references_from
+from faustnet.reproduce.new_classes import Added, accuracy_by_age, all_added, summary
+from faustnet.reproduce.rejection import STRANGE, Rejection, all_rejections, scores_of
+from faustnet.reproduce.runner import Watched
+from faustnet.runs import Run, train
+
+Command = Callable[..., Answer]
+FAUST = [name for name, method in METHODS.items() if issubclass(method, Faust)]
+LEFT_OUT = 6  # of the digits, so that a new class is not the last by name
+
+
+def trained(name: str, folder: Path, data: DataSet, **options: object) -> Run:
+    table = {
+        "method": name,
+        "options": options,
+        "network": {"widths": [64, 48], "embedding": 32},
+        "optimiser": {"learning_rate": 0.005},
+        "training": {"epochs": 6, "batch_size": 64, "validation": 200},
+    }
+    return train(recipe_from(table), folder, device=torch.device("cpu"), progress=Watched(), data=data)
+
+
+@pytest.fixture(scope="module")
+def nine() -> DataSet:
+    return Added("digits", LEFT_OUT, 1, 0).data(load_data)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, nine: DataSet) -> dict[str, Run]:
+    """Of nine digits, by every method of FAUST, one of them also with several references."""
+    folder = tmp_path_factory.mktemp("nine")
+    found = {name: trained(name, folder / name, nine) for name in FAUST}
+    return {**found, "several": trained("faust-representative", folder / "several", nine, representatives=4)}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Of all digits."""
+    return trained("faust-representative", tmp_path_factory.mktemp("ten") / "run", load_data("digits"))
+
+
+@pytest.fixture
+def examples(digits: DataSet) -> torch.Tensor:
+    return digits.train.pixels[digits.train.labels == LEFT_OUT][:10]
+
+
+def black_and_white(count: int) -> torch.Tensor:
+    """Images that are like no digit."""
+    generator = torch.Generator().manual_seed(0)
+    return 255 * torch.randint(2, (count, 1, 8, 8), dtype=torch.uint8, generator=generator)
+
+
+def test_references_of_a_new_class_are_made_of_its_embeddings() -> None:
+    rows = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
+    mean = torch.tensor([sum(rows[i, j].item() for i in range(6)) / 6 for j in range(5)])
+    torch.testing.assert_close(references_from(rows, 3, "mean"), mean.expand(3, 5))
+    assert torch.equal(references_from(rows, 3, "examples"), rows[:3])
+    assert torch.equal(references_from(rows[:2], 5, "examples"), rows[[0, 1, 0, 1, 0]]), "those that there are repeat"
+    far = torch.cat([rows, rows + 100, rows - 100])
+    middles = references_from(far, 3, "k-means")
+    assert sorted(round(middle.mean().item() / 100) for middle in middles) == [-1, 0, 1], "one of each cluster"
+    assert all((far == middle).all(dim=1).any() for middle in middles), "and each is an example"
+    assert len(references_from(rows[:2], 5, "k-means")) == 5
+
+
+@pytest.mark.parametrize("name", [*FAUST, "several"])
+def test_a_class_is_added_without_a_change_to_the_others(
+    name: str, runs: dict[str, Run], nine: DataSet, digits: DataSet, examples: torch.Tensor, tmp_path: Path
+) -> None:
+    model = runs[name].model()
+    before = {key: tensor.clone() for key, tensor in model.method.state_dict().items()}
+    larger = model.add_class("six", examples)
+    assert (model.class_names, larger.class_names) == (nine.class_names, (*nine.class_names, "six"))
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.method.state_dict().items())
+    for key, tensor in larger.method.state_dict().items():
+        assert torch.equal(tensor[: len(before[key])] if tensor.dim() else tensor, before[key]), key
+    test = digits.test.pixels
+    torch.testing.assert_close(larger.scores(test)[..., :-1], model.scores(test))
+    method = larger.method
+    assert isinstance(method, Faust)
+    embedded = all_embeddings(model.method, model.source(model.images(examples)))
+    for references, rows in zip(method.references, embedded, strict=True):
+        mean = rows.mean(dim=0)
+        if name == "faust-prototype":  # as long as the learned ones are
+            mean = mean / mean.norm() * torch.stack([row.norm() for row in references[:-1, 0]]).mean()
+        torch.testing.assert_close(references[-1], mean.expand_as(references[-1]))
+
+    renamed = replace(digits, class_names=tuple("six" if one == str(LEFT_OUT) else one for one in digits.class_names))
+    new, old, both = accuracy_by_age(larger, renamed)
+    unchanged = model.measure(nine.test)["accuracy"]
+    assert new > 0.45
+    assert old > unchanged - 0.12
+    assert both == pytest.approx((new * 36 + old * 324) / 360)
+
+    (tmp_path / "model").write_bytes(larger.to_bytes())
+    loaded = Model.load(tmp_path / "model")
+    assert loaded.class_names == larger.class_names
+    assert torch.equal(loaded.scores(test), larger.scores(test))
+    twice = loaded.add_class("another", digits.test.pixels[:1])
+    assert twice.scores(test).shape == (2, 360, 11)
+    assert twice.predict(digits.test.pixels[:1])[0].class_name == "another", "an example is nearest to itself"
+
+
+def test_what_stands_for_a_new_class_may_be_chosen(runs: dict[str, Run], examples: torch.Tensor) -> None:
+    model = runs["several"].model()
+    made = {kind: model.add_class("six", examples, kind).method for kind in KINDS}
+    first = {kind: method.references.layer_0[-1] for kind, method in made.items()}
+    embedding = all_embeddings(model.method, model.source(model.images(examples)))[0]
+    assert torch.equal(first["examples"], embedding[:4])
+    assert len(first["mean"].unique(dim=0)) == 1
+    assert all((embedding == row).all(dim=1).any() for row in first["k-means"])
+    assert len(first["k-means"].unique(dim=0)) == 4
+    assert torch.equal(first["k-means"], model.add_class("six", examples, "k-means").method.references.layer_0[-1])
+    images = made["mean"].images[-4:].view(4, 1, 8, 8)
+    torch.testing.assert_close(images, model.scaling(examples[:4]))
+
+
+def test_what_cannot_become_a_class_is_refused(runs: dict[str, Run], examples: torch.Tensor, tmp_path: Path) -> None:
+    model = runs["faust-representative"].model()
+    for name, pixels, sentence in (
+        ("3", examples, "There is a class '3' already"),
+        (" ", examples, "has no name"),
+        ("unknown", examples, "is what rejected images are called"),
+        ("six", examples[:0], "There is no example of 'six': give one image or more"),
+        ("six", torch.zeros(2, 1, 9, 9, dtype=torch.uint8), "knows images of 1×8×8, but these are 1×9×9"),
+    ):
+        with pytest.raises(FaustnetError, match=sentence):
+            model.add_class(name, pixels)
+    with pytest.raises(FaustnetError, match="no kind of reference 'medain': did you mean mean"):
+        model.add_class("six", examples, "medain")
+    with pytest.raises(FaustnetError, match="not finite"):
+        replace(model, of_bytes=False).add_class("six", examples / torch.tensor(0.0))
+    other = trained("backprop", tmp_path / "run", load_data("digits")).model()
+    with pytest.raises(FaustnetError, match="Only FAUST's models can take a new class, and this one is of backprop"):
+        other.add_class("six", examples)
+    with pytest.raises(FaustnetError, match="Only FAUST's models can be calibrated to reject images"):
+        other.calibrate(examples)
+
+
+def test_nearness_is_that_of_the_first_layers_nearest_class(whole: Run, digits: DataSet) -> None:
+    model = whole.model()
+    assert isinstance(model.method, Faust)
+    near = nearness(model.scores(digits.test.pixels[:7]))
+    first = all_embeddings(model.method, model.source(model.images(digits.test.pixels[:7])))[0]
+    for embedding, found in zip(first, near, strict=True):
+        distances = [(embedding - reference).norm().item() for reference in model.method.references.layer_0[:, 0]]
+        assert -found.item() == pytest.approx(min(distances), rel=1e-4)
+
+
+@pytest.mark.parametrize("accept", [0.5, 0.9, 0.95, 1.0])
+def test_the_threshold_leaves_out_the_share_that_was_asked_for(accept: float, whole: Run, digits: DataSet) -> None:
+    model = whole.model()
+    pixels = digits.test.pixels[:200]
+    calibrated = model.calibrate(pixels, accept)
+    answers = calibrated.predict(pixels, reject=True)
+    assert sum(answer.class_name == "unknown" for answer in answers) == round(200 * (1 - accept))
+    plain = calibrated.predict(pixels)
+    assert all(answer.class_name in ("unknown", one.class_name) for answer, one in zip(answers, plain, strict=True))
+    assert [answer.score for answer in answers] == [one.score for one in plain]
+    assert threshold_accepting(torch.arange(10.0), accept) == round(10 * (1 - accept) - 0.1)
+
+
+def test_a_calibrated_model_rejects_noise_and_remembers_it(
+    whole: Run, digits: DataSet, examples: torch.Tensor, tmp_path: Path
+) -> None:
+    model = whole.model()
+    noise = black_and_white(50)
+    with pytest.raises(FaustnetError, match="calibrate it with 'faustnet calibrate' first"):
+        model.predict(noise, reject=True)
+    for accept in (0.0, 1.1, float("nan")):
+        with pytest.raises(FaustnetError, match="The share of images to accept lies above 0"):
+            model.calibrate(digits.test.pixels, accept)
+    with pytest.raises(FaustnetError, match="no image to calibrate on"):
+        model.calibrate(digits.test.pixels[:0])
+    calibrated = model.calibrate(digits.test.pixels)
+    (tmp_path / "model").write_bytes(calibrated.to_bytes())
+    loaded = Model.load(tmp_path / "model")
+    assert loaded.threshold == calibrated.threshold
+    strange = [answer.class_name == "unknown" for answer in loaded.predict(noise, reject=True)]
+    assert strange == (nearness(model.scores(noise)) < calibrated.threshold).tolist()
+    assert sum(strange) > 25
+    one = noise[strange.index(True)].unsqueeze(0)
+    larger = loaded.add_class("noise", one)
+    assert larger.threshold == loaded.threshold
+    assert larger.predict(one, reject=True)[0].class_name == "noise", "what is known is not rejected"
+
+
+def test_a_model_file_without_a_threshold_is_read(whole: Run, tmp_path: Path) -> None:
+    content = whole.model().to_bytes()
+    assert content.count(b', \\"threshold\\": null') == 1
+    older = content.replace(b', \\"threshold\\": null', b" " * len(b', \\"threshold\\": null'))
+    (tmp_path / "model").write_bytes(older)
+    assert Model.load(tmp_path / "model").threshold is None
+
+
+def test_auroc_is_the_share_of_pairs_in_order() -> None:
+    generator = torch.Generator().manual_seed(0)
+    known, strange = (torch.randint(8, (size,), generator=generator) + shift for size, shift in ((40, 2), (25, 0)))
+    pairs = [(a > b) + 0.5 * (a == b) for a in known.tolist() for b in strange.tolist()]
+    assert auroc(known, strange) == pytest.approx(sum(pairs) / len(pairs))
+    truth = np.repeat([1, 0], [40, 25])
+    assert auroc(known, strange) == pytest.approx(roc_auc_score(truth, torch.cat([known, strange]).numpy()))
+    assert auroc(strange, known) == pytest.approx(1 - auroc(known, strange))
+
+
+def written(folder: Path, pixels: torch.Tensor) -> list[Path]:
+    folder.mkdir()
+    paths = [folder / f"{number}.png" for number in range(len(pixels))]
+    for path, picture in zip(paths, pixels, strict=True):
+        Image.fromarray(picture[0].numpy()).save(path)
+    return paths
+
+
+def test_a_class_is_added_by_one_command(
+    faustnet: Command, runs: dict[str, Run], digits: DataSet, examples: torch.Tensor, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["faust-representative"].folder, run)
+    model = run / "model.safetensors"
+    as_it_was = model.read_bytes()
+    paths = written(tmp_path / "examples", examples)
+    aside = faustnet("add-class", run, LEFT_OUT, *paths[:3], "--out", tmp_path / "aside.safetensors", "--device", "cpu")
+    assert aside.code == 0
+    assert model.read_bytes() == as_it_was, "the run stays"
+    assert len(Model.load(tmp_path / "aside.safetensors").class_names) == 10
+
+    answer = faustnet("add-class", run, LEFT_OUT, tmp_path / "examples", "--device", "cpu")
+    assert answer.code == 0
+    assert "knows 10 classes now: 0, 1, 2, 3, 4, 5, 7, 8, 9, 6" in answer.out
+    assert f"The 10 examples of {LEFT_OUT} were taken for" in answer.out
+    expected = Model.load(model).method.state_dict()
+    direct = runs["faust-representative"].model().add_class(str(LEFT_OUT), examples).method.state_dict()
+    assert all(torch.equal(tensor, direct[key]) for key, tensor in expected.items())
+    found = json.loads(faustnet("predict", run, *paths, "--json", "--device", "cpu").out)
+    assert sum(entry["class_name"] == str(LEFT_OUT) for entry in found) >= 9
+    (measured,) = json.loads(faustnet("evaluate", run, "--json", "--device", "cpu").out)
+    new, _, both = accuracy_by_age(Model.load(model), digits)
+    assert measured["accuracy"] == pytest.approx(both), "on data that have the class, under its own name"
+    assert measured["confusion"][-1][-1] == round(36 * new)
+
+
+def test_a_class_that_cannot_be_added_leaves_the_model_as_it_was(
+    faustnet: Command, runs: dict[str, Run], examples: torch.Tensor, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["faust-representative"].folder, run)
+    as_it_was = (run / "model.safetensors").read_bytes()
+    paths = written(tmp_path / "examples", examples[:2])
+    (tmp_path / "bad.png").write_bytes(b"not an image")
+    (tmp_path / "empty").mkdir()
+    for words, sentence in (
+        (("3", *paths), "There is a class '3' already: give the new one another name."),
+        (("six", *paths, tmp_path / "bad.png"), "bad.png is not an image that can be read"),
+        (("six", tmp_path / "none.png"), "There is no file"),
+        (("six", tmp_path / "empty"), "holds no image"),
+        (("six", *paths, "--out", tmp_path / "nowhere/model"), "cannot be written"),
+    ):
+        answer = faustnet("add-class", run, *words, "--device", "cpu")
+        assert answer.code == 2
+        assert sentence in answer.sentence
+    assert (run / "model.safetensors").read_bytes() == as_it_was
+    assert not [path for path in run.iterdir() if path.name.startswith(".")]
+    assert "is not a run" in faustnet("add-class", tmp_path, "six", *paths).sentence
+
+
+def test_a_run_is_calibrated_by_one_command(faustnet: Command, whole: Run, digits: DataSet, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole.folder, run)
+    paths = written(tmp_path / "noise", black_and_white(2))
+    assert "calibrate it with" in faustnet("predict", run, *paths, "--reject", "--device", "cpu").sentence
+    answer = faustnet("calibrate", run, "--accept", "0.9", "--device", "cpu")
+    assert answer.code == 0
+    assert "rejects 20 of these 200 images of known classes, 10.00%" in answer.out
+    _, held_out = digits.train.split(200, seed=0)
+    assert Run(run).model().threshold == whole.model().calibrate(held_out.pixels, 0.9).threshold
+    found = json.loads(faustnet("predict", run, *paths, "--reject", "--json", "--device", "cpu").out)
+    assert [entry["class_name"] for entry in found] == ["unknown", "unknown"]
+    assert "--exit-margin or --reject" in faustnet("predict", run, *paths, "--reject", "--exit-margin", "1").sentence
+
+    np.savez(
+        tmp_path / "mine.npz",
+        x_train=digits.train.pixels.numpy(), y_train=digits.train.labels.numpy(),
+        x_test=digits.test.pixels[:100].numpy(), y_test=digits.test.labels[:100].numpy(),
+    )  # fmt: skip
+    answer = faustnet("calibrate", run, "--data", tmp_path / "mine.npz", "--device", "cpu")
+    assert "rejects 5 of these 100 images" in answer.out
+    assert "lies above 0 and up to 1, not at 2" in faustnet("calibrate", run, "--accept", "2").sentence
+
+
+def test_a_run_that_held_out_nothing_asks_for_data(faustnet: Command, tmp_path: Path) -> None:
+    quick = ("--widths", "16", "--embedding", "8", "--epochs", "1", "--device", "cpu", "--out", tmp_path / "run")
+    assert faustnet("train", *quick).code == 0
+    sentence = faustnet("calibrate", tmp_path / "run", "--device", "cpu").sentence
+    assert "held out no images: give others of its classes with --data" in sentence
+    assert faustnet("calibrate", tmp_path / "run", "--data", "digits", "--device", "cpu").code == 0
+
+
+def test_new_classes_are_studied_by_one_command(faustnet: Command, digits: DataSet, tmp_path: Path) -> None:
+    words = ("reproduce", "new-classes", "--datasets", "digits", "--classes", "6", "--references", "1", "--device", "cpu")
+    answer = faustnet(*words, "--out", tmp_path)
+    assert answer.code == 0
+    (path,) = (tmp_path / "new-classes").iterdir()
+    result = json.loads(path.read_text())
+    assert (result["left_out"], result["class_name"], result["test_accuracy"] > 0.95) == (6, "6", True)
+    assert [(one["examples"], one["kind"]) for one in result["added"]] == [
+        (1, "mean"), *((size, kind) for size in (10, 100) for kind in KINDS)
+    ]  # fmt: skip
+    cells = json.loads((tmp_path / "new-classes.json").read_text())
+    assert cells == summary([result])
+    (ten,) = (cell for cell in cells if (cell["examples"], cell["kind"]) == (10, "mean"))
+    assert ten["mean"] == ten["least"] == pytest.approx(20 * sum(result["added"][1]["new"]), abs=1e-3)
+    assert ten["mean"] > 60
+    assert f"| digits, 1 | mean | 10 | {ten['mean']:.2f} |" in (tmp_path / "new-classes.md").read_text()
+    again = faustnet(*words, "--out", tmp_path)
+    assert "training" not in again.err
+    assert again.out == answer.out
+
+
+def test_what_cannot_be_studied_is_refused() -> None:
+    for arguments, sentence in (
+        ((["mnist"], [10], [1], 1), "There is no class 10"),
+        ((["mnist"], [0], [0], 1), "at least one"),
+        ((["emnist"], [0], [1], 1), "did you mean mnist"),
+        ((["mnist"], [0], [1], 0), "from one seed"),
+    ):
+        with pytest.raises(FaustnetError, match=sentence):
+            all_added(*arguments)
+    with pytest.raises(FaustnetError, match="strange images beside it 'cifar10'"):
+        all_rejections(["cifar10"], 1)
+
+
+def test_a_class_left_out_is_in_no_training_image(nine: DataSet, digits: DataSet) -> None:
+    assert nine.class_names == ("0", "1", "2", "3", "4", "5", "7", "8", "9")
+    for part, before in ((nine.train, digits.train), (nine.test, digits.test)):
+        kept = before.labels != LEFT_OUT
+        assert torch.equal(part.pixels, before.pixels[kept])
+        names = [nine.class_names[number] for number in part.labels.tolist()]
+        assert names == [digits.class_names[number] for number in before.labels[kept].tolist()]
+
+
+def test_rejection_is_measured_by_every_score(
+    whole: Run, digits: DataSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
+
+    def shuffled(images: Images) -> Images:
+        return replace(images, pixels=images.pixels.flatten(1)[:, order].view_as(images.pixels))
+
+    strange = DataSet("shuffled", digits.class_names, shuffled(digits.train), shuffled(digits.test))
+    monkeypatch.setitem(STRANGE, "digits", "shuffled")
+    monkeypatch.setattr("faustnet.reproduce.rejection.HELD_OUT", 200)
+    model = whole.model()
+    job = Rejection("digits", "faust-representative", 0)
+    found = job.measured(model, lambda name: digits if name == "digits" else strange)
+    assert found["strange"] == "shuffled"
+    by_name = {one["score"]: one for one in found["scores"]}
+    assert list(by_name) == list(scores_of(model))
+    near = [nearness(model.scores(images.pixels)) for images in (digits.test, strange.test)]
+    truth = np.repeat([1, 0], 360)
+    assert by_name["first layer"]["auroc"] == pytest.approx(roc_auc_score(truth, torch.cat(near).numpy()))
+    assert by_name["first layer"]["auroc"] > 0.9
+    for one in by_name.values():
+        assert 0.85 < one["accepted"] <= 1
+        assert 0 <= one["rejected"] <= 1
+    backprop = trained("backprop", tmp_path / "run", digits).model()
+    softmax = scores_of(backprop)["softmax"](backprop.scores(digits.test.pixels))
+    assert softmax.min() >= 0.1
+    assert softmax.max() <= 1
