@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -252,3 +252,32 @@ def test_the_benchmarks_results_keep_what_is_promised() -> None:
         ours, theirs = (results["tables"][name][classifier] for classifier in benchmark.CLASSIFIERS)
         assert ours["accuracy"] > theirs["accuracy"] - 0.01
         assert ours["fit_seconds"] < 3 * theirs["fit_seconds"]
+
+
+def test_a_class_is_added_without_training() -> None:
+    X, y = load_digits(return_X_y=True)
+    train, new = np.arange(len(y)) % 5 > 0, y == 0
+    known = FaustClassifier(random_state=0).fit(X[train & ~new], y[train & ~new])
+    before = known.predict_proba(X[~train & ~new])
+    assert known.add_class(0, X[train & new][:10]) is known
+    assert known.classes_.tolist() == [*range(1, 10), 0]
+    assert known.score(X[~train & new], y[~train & new]) > 0.7
+    assert known.score(X[~train & ~new], y[~train & ~new]) > 0.95
+    after = known.predict_proba(X[~train & ~new])
+    assert after.shape == (len(before), 10)
+    nine = after[:, :9] / after[:, :9].sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(nine, before, atol=1e-9)
+    again = pickle.loads(pickle.dumps(known))
+    np.testing.assert_array_equal(again.predict(X), known.predict(X))
+
+
+def test_a_class_that_cannot_be_added_is_refused() -> None:
+    X, y = load_digits(return_X_y=True)
+    known = FaustClassifier(random_state=0, epochs=1).fit(X[y < 3], y[y < 3])
+    with pytest.raises(FaustnetError, match="There is a class '2' already"):
+        known.add_class(2, X[y == 3])
+    with pytest.raises(ValueError, match="of the type int64, which 'three' is not"):
+        known.add_class("three", X[y == 3])
+    with pytest.raises(ValueError, match="features"):
+        known.add_class(3, X[y == 3][:, :10])
+    assert known.classes_.tolist() == [0, 1, 2]

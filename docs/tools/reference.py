@@ -82,7 +82,9 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with those of its meth
         EarlyPrediction: None,
         faustnet.FaustnetError: None,
     },
-    "scikit-learn": {faustnet.FaustClassifier: ("fit", "predict", "predict_proba", "decision_function", "transform")},
+    "scikit-learn": {
+        faustnet.FaustClassifier: ("fit", "predict", "predict_proba", "decision_function", "transform", "add_class")
+    },
     "What is measured": {Epoch: None, Evaluation: None, EarlyExit: None},
     "Data": {DataSet: None, Images: ("shape", "split")},
     "The contract of a method": {Method: None, LocalMethod: None, Source: None, Network: ("walk", "forward", "embed")},

@@ -149,6 +149,18 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         """
         return torch.from_numpy(self._log_odds(X)).softmax(dim=1).numpy()
 
+    def add_class(self, name: Any, X: Any) -> "FaustClassifier":
+        """Learn one class more from a few samples, without training: the mean of their embeddings stands for it. It becomes
+        the last of `classes_`, and the others are predicted as before, where they are nearer. (n, …)"""
+        images = self._source(X).images
+        label = np.asarray([name])
+        if label.ndim != 1 or label.dtype.kind != self.classes_.dtype.kind:
+            known = type(self.classes_[0]).__name__
+            raise BadInput(f"The labels here are of the type {known}, which {name!r} is not: give the new class such a one.")
+        self.model_ = self.model_.add_class(str(label[0]), images.pixels)
+        self.classes_ = np.concatenate([self.classes_, label])
+        return self
+
     def transform(self, X: Any) -> np.ndarray:
         """The embeddings of samples, of one layer after the other. (n, …) → (n, Σ e_i)"""
         source = self._source(X)

@@ -144,7 +144,7 @@ class Model:
         source = self.source(images)
         require(len(images) > 0, f"There is no example of {name!r}: give one image or more.")
         with seeded(0), torch.no_grad():
-            larger = _build(self.recipe, self.shape, len(self.class_names) + 1)
+            larger = _build(self.recipe, self.shape, len(self.class_names) + 1).to(next(method.parameters()).dtype)
             references = [references_from(rows, method.count, kind) for rows in all_embeddings(method, source)]
             some = source.plain(torch.arange(min(method.count, len(images)), device=images.labels.device))
         require(
