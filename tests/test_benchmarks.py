@@ -192,5 +192,5 @@ def test_the_page_of_new_classes_is_made_of_both_studies(tmp_path: Path) -> None
     assert page is not None
     assert "of MNIST 91.00 ± 4.50% of the new class are found, and the old classes change by −1.50 points" in page
     assert "| MNIST, 1 | k-means | 10 | 70.00 ± 4.50 | 80.00 | 98.00 | 96.50 | −1.50 | 95.00 |" in page
-    assert "FAUST has 97.50 ± 0.50 on MNIST, backprop's largest probability 93.00 ± 0.50 on MNIST." in page
+    assert "FAUST has 97.50 ± 0.50 on MNIST; backprop's largest probability has 93.00 ± 0.50 on MNIST." in page
     assert page.index("| first layer | 97.50 ± 0.50 |") < page.index("| softmax | 93.00 ± 0.50 |"), "FAUST comes first"
