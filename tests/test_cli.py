@@ -159,7 +159,7 @@ def test_predict_takes_files_and_folders_in_order_a_few_at_a_time(
     assert [entry["file"] for entry in found] == [str(path) for path in (paths[7], *paths[:7], *paths[8:])]
     sizes, whole = [], Model.predict
     monkeypatch.setattr(predictions, "AT_ONCE", 4)
-    monkeypatch.setattr(Model, "predict", lambda self, x, layers: sizes.append(len(x)) or whole(self, x, layers))
+    monkeypatch.setattr(Model, "predict", lambda self, x, *how, **more: sizes.append(len(x)) or whole(self, x, *how, **more))
     again = json.loads(faustnet(*words).out)
     assert sizes == [4, 4, 2]
     assert [(entry["file"], entry["class_name"]) for entry in again] == [(e["file"], e["class_name"]) for e in found]

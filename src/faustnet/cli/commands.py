@@ -226,9 +226,9 @@ def predict(
     model = Run.open(run).model(choose_device(device))
 
     def answers(pixels: torch.Tensor) -> Sequence[Prediction | EarlyPrediction]:
-        return (
-            model.predict(pixels, chosen, reject=reject) if exit_margin is None else model.predict_early(pixels, exit_margin)
-        )
+        if exit_margin is not None:
+            return model.predict_early(pixels, exit_margin)
+        return model.predict(pixels, chosen, reject=reject)
 
     found, failed = predict_files(images, model.image_shape, answers)
     print_predictions(found, [] if early else model.method.voters, as_json=as_json, as_csv=as_csv)
