@@ -105,7 +105,8 @@ print([prediction.class_name for prediction in model.predict(noise, reject=True)
 ```
 
 The threshold is kept in the model file. It is of the distance to the nearest class in the first layer: later layers are
-trained to see the differences between the classes and nothing else. A class that is added later does not change it.
+trained to see the differences between the classes and nothing else. A model that learns a class later is to be calibrated
+anew, and then rejects less: the mean of a few embeddings lies nearer to strange images than a class that was trained.
 
 <!-- not run: takes long -->
 ```sh

@@ -201,8 +201,7 @@ def test_a_calibrated_model_rejects_noise_and_remembers_it(
     assert strange == (nearness(model.scores(noise)) < calibrated.threshold).tolist()
     assert sum(strange) > 25
     one = noise[strange.index(True)].unsqueeze(0)
-    larger = loaded.add_class("noise", one)
-    assert larger.threshold == loaded.threshold
+    larger = loaded.add_class("noise", one).calibrate(digits.test.pixels)
     assert larger.predict(one, reject=True)[0].class_name == "noise", "what is known is not rejected"
 
 
@@ -387,3 +386,47 @@ def test_rejection_is_measured_by_every_score(
     softmax = scores_of(backprop)["softmax"](backprop.scores(digits.test.pixels))
     assert softmax.min() >= 0.1
     assert softmax.max() <= 1
+
+
+def test_a_model_that_learned_a_class_is_to_be_calibrated_anew(whole: Run, examples: torch.Tensor, digits: DataSet) -> None:
+    larger = whole.model().calibrate(digits.test.pixels).add_class("new", examples)
+    assert larger.threshold is None
+    with pytest.raises(FaustnetError, match="calibrate"):
+        larger.predict(examples, reject=True)
+
+
+def test_prototypes_of_free_length_reject_nothing(runs: dict[str, Run], digits: DataSet) -> None:
+    with pytest.raises(FaustnetError, match="at free length"):
+        runs["faust-prototype"].model().calibrate(digits.test.pixels)
+
+
+def test_figures_of_other_classes_than_the_models_are_not_passed_on(
+    faustnet: Command, runs: dict[str, Run], examples: torch.Tensor, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["faust-representative"].folder, run)
+    (run / "model.safetensors").write_bytes(runs["faust-representative"].model().add_class("six", examples).to_bytes())
+    for words in (("export", run, tmp_path / "m.onnx"), ("report", run)):
+        answer = faustnet(*words)
+        assert answer.code == 2
+        assert "has learned classes after its training" in answer.sentence
+        assert "Traceback" not in answer.err
+
+
+def test_a_model_file_is_as_good_as_a_run(
+    faustnet: Command, runs: dict[str, Run], examples: torch.Tensor, tmp_path: Path
+) -> None:
+    run, file = runs["faust-representative"].folder, tmp_path / "ten.safetensors"
+    (picture, *_) = written(tmp_path / "sixes", examples[:3])
+    assert faustnet("add-class", run, "six", tmp_path / "sixes", "--out", file).code == 0
+    found = json.loads(faustnet("predict", file, picture, "--json").out)
+    assert found[0]["class_name"] == Model.load(file).predict(examples[:1])[0].class_name
+    assert "six" in faustnet("evaluate", file, "--dataset", "digits").sentence, "the digits have no class of that name"
+
+
+def test_a_model_of_other_numbers_refuses_bytes(whole: Run, digits: DataSet) -> None:
+    model = replace(whole.model(), of_bytes=False)
+    with pytest.raises(FaustnetError, match="trained on other numbers than bytes"):
+        model.predict(digits.test.pixels)
+    with pytest.raises(FaustnetError, match="the bytes of image files"):
+        model.image_shape  # noqa: B018

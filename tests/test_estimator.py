@@ -281,3 +281,11 @@ def test_a_class_that_cannot_be_added_is_refused() -> None:
     with pytest.raises(ValueError, match="features"):
         known.add_class(3, X[y == 3][:, :10])
     assert known.classes_.tolist() == [0, 1, 2]
+
+
+def test_labels_of_any_kind_are_added() -> None:
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["a", "b", "c"], dtype=object)[y]
+    known = FaustClassifier(random_state=0, epochs=3).fit(X[y < 2], names[y < 2])
+    assert known.add_class("c", X[y == 2]).classes_.tolist() == ["a", "b", "c"]
+    assert set(known.predict(X)) <= {"a", "b", "c"}

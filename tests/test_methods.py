@@ -12,6 +12,7 @@ from faustnet.methods import METHODS, LocalMethod
 from faustnet.methods.centroid import FIRST_IMAGES
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
+from faustnet.precision import set_product_type
 from faustnet.randomness import seeded
 from faustnet.read_outs import ReadOut
 from faustnet.references import ClassIndex
@@ -508,3 +509,15 @@ def test_dropout_reaches_backprops_read_out(source: ImageSource) -> None:
     method = started("backprop", source, NetworkSettings((24,), dropout=0.5))
     x, y = batch(source)
     assert next(method.losses(x, y)) != next(method.losses(x, y))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_losses_are_in_single_precision_whatever_is_multiplied_in(name: str, source: ImageSource) -> None:
+    method = started(name, source)
+    set_product_type(method, "bfloat16")
+    assert all(losses.dtype == torch.float32 for losses in method.losses(*batch(source)))
+
+
+def test_batch_norm_refuses_single_images(source: ImageSource, held_out: ImageSource) -> None:
+    with pytest.raises(FaustnetError, match="needs other images beside an image"):
+        small_trainer("backprop", source, held_out, network=NetworkSettings((8,), norm="batch"), batch_size=1)

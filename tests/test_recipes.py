@@ -113,9 +113,10 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"seed": -1}, "The seed is 0 or more"),
         ({"training": {"schedule": "sometimes"}}, "choose auto, sequential, wavefront, greedy"),
         ({"training": {"precision": "half"}}, "choose tf32, float32, bfloat16"),
-        ({"training": {"schedule": "greedy"}, "data": {"flip": True}}, "cannot distort images"),
-        ({"training": {"schedule": "greedy"}, "data": {"rotation": 1}}, "cannot distort images"),
-        ({"training": {"schedule": "greedy"}, "data": {"zoom": 0.1}}, "cannot distort images"),
+        ({"training": {"schedule": "greedy"}, "data": {"flip": True}}, "cannot distort or blend images"),
+        ({"training": {"schedule": "greedy"}, "data": {"rotation": 1}}, "cannot distort or blend images"),
+        ({"training": {"schedule": "greedy"}, "data": {"zoom": 0.1}}, "cannot distort or blend images"),
+        ({"training": {"schedule": "greedy"}, "options": {"mixup": 0.2}}, "cannot distort or blend images"),
     ],
 )
 def test_what_a_recipe_cannot_mean_is_an_error(table: dict[str, object], said: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from faustnet.devices import choose_device
 from faustnet.model import Model
 from faustnet.recipes import recipe_from
-from faustnet.runs import Run
+from faustnet.runs import Run, model_at
 from faustnet.runs import train as train_recipe
 from faustnet.tracking import watching
 
@@ -38,5 +38,5 @@ def train(
 
 
 def load(run: str | Path, *, device: str = "auto") -> Model:
-    """The model of a finished run, ready to predict: `load("runs/mnist").predict(pixels)`."""
-    return Run.open(Path(run)).model(choose_device(device))
+    """The model of a finished run, or of a model file, ready to predict: `load("runs/mnist").predict(pixels)`."""
+    return model_at(Path(run), choose_device(device))

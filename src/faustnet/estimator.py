@@ -60,7 +60,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
 
     Attributes
     ----------
-    classes_ : the labels, sorted. (C,)
+    classes_ : the labels, sorted; then those that were added. (C,)
     model_ : the trained `Model`, in double precision; a table's columns are the channels of one-pixel images.
     scaler_ : what a table goes through before; None for images.
     sharpness_ : what joined scores are multiplied by to be logarithms of odds.
@@ -153,9 +153,10 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         """Learn one class more from a few samples, without training: the mean of their embeddings stands for it. It becomes
         the last of `classes_`, and the others are predicted as before, where they are nearer. (n, …)"""
         images = self._source(X).images
-        label = np.asarray([name])
-        if label.ndim != 1 or label.dtype.kind != self.classes_.dtype.kind:
-            known = type(self.classes_[0]).__name__
+        known = type(self.classes_[0]).__name__
+        kind = self.classes_.dtype.kind
+        label = np.asarray([name], dtype=object if kind == "O" else None)
+        if label.ndim != 1 or label.dtype.kind != kind or (kind == "O" and type(name).__name__ != known):
             raise BadInput(f"The labels here are of the type {known}, which {name!r} is not: give the new class such a one.")
         self.model_ = self.model_.add_class(str(label[0]), images.pixels)
         self.classes_ = np.concatenate([self.classes_, label])

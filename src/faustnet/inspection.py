@@ -31,7 +31,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
     """A finished run: its recipe, environment, history and metrics as they are in its folder; how well each layer tells
     the classes apart; and of `points` test images a map for each layer, the true and the predicted class, the picture."""
     require(points >= 1, f"At least one image must be shown, not {points}.")
-    model, metrics = run.model(device), run.metrics
+    model, metrics = run.model_as_trained(device), run.metrics
     recipe = model.recipe
     data = model.read_data(data_dir=data_dir)
     test = data.test.to(device)

@@ -67,9 +67,13 @@ class Layer(nn.Module, ABC):
 
     def forward(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """(…, R, inputs) → (…, R, passed_on), (…, R, embedding_size)"""
-        if self.dropout and self.training:
-            rows = _each(functools.partial(functional.dropout, p=self.dropout), rows)
-        return self.transform(rows)
+        return self.transform(self.drop(rows))
+
+    def drop(self, rows: Rows) -> Rows:
+        """Some values of what is received set to nought, while training."""
+        if not self.dropout or not self.training:
+            return rows
+        return _each(functools.partial(functional.dropout, p=self.dropout), rows)
 
     @abstractmethod
     def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from faustnet.devices import has_triton
 
 def goodness(activity: Tensor) -> Tensor:
     """Eq. 1: the sum of squares of each row, (…, B, units) → (…, B)."""
-    return _exact(activity).square().sum(dim=-1)
+    return exact(activity).square().sum(dim=-1)
 
 
 def goodness_loss(positive: Tensor, negative: Tensor, threshold: float) -> Tensor:
@@ -34,7 +34,7 @@ def symmetric_loss(positive: Tensor, negative: Tensor, sharpness: float) -> Tens
 def goodness_by_group(activity: Tensor, classes: int, channels: int) -> Tensor:
     """CwC's goodness: of each class the mean of squares over all pixels of its share of the channels, the first class's
     first. (…, B, pixels · channels), the channels of a pixel together → (…, B, C)"""
-    return _exact(activity).square().unflatten(-1, (-1, classes, channels // classes)).mean(dim=(-3, -1))
+    return exact(activity).square().unflatten(-1, (-1, classes, channels // classes)).mean(dim=(-3, -1))
 
 
 def competitive_loss(by_class: Tensor, labels: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: Tensor,
     least that this can be, the logarithm of how many those others are. A row that has none counts as nought.
     (…, B, e), (…, B), (…) → (…)
     """
-    rows = functional.normalize(_exact(embedding), dim=-1)
+    rows = functional.normalize(exact(embedding), dim=-1)
     itself = torch.eye(rows.shape[-2], dtype=torch.bool, device=rows.device)
     alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)) & ~itself
     cosines = torch.matmul(rows, rows.mT)
@@ -68,7 +68,7 @@ def similarity_matching_loss(embedding: Tensor, labels: Tensor, own: Tensor | No
 
     Nøkland and Eidnes' (2019) similarity matching loss; they take each row's mean away first, here rows are as they are.
     """
-    rows = functional.normalize(_exact(embedding), dim=-1)
+    rows = functional.normalize(exact(embedding), dim=-1)
     alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)).to(rows.dtype)  # the products of one-hot labels
     products = mixed(mixed(alike, own).mT, own)
     lengths = products.diagonal(dim1=-2, dim2=-1).sqrt()
@@ -81,14 +81,14 @@ def squared_distances(anchors: Tensor, references: Tensor) -> Tensor:
 
     Written as ‖a‖² + ‖b‖² − 2 a·b: one matrix product, and no (B, R, e) tensor in either direction.
     """
-    anchors, references = _exact(anchors), _exact(references)
+    anchors, references = exact(anchors), exact(references)
     products = torch.matmul(anchors, references.mT)
     return torch.sub(references.square().sum(dim=-1).unsqueeze(-2), products, alpha=2) + goodness(anchors).unsqueeze(-1)
 
 
 def paired_squared_distances(anchors: Tensor, others: Tensor) -> Tensor:
     """d(a, b) = ‖a − b‖² of every anchor to its own N others, (…, B, e) and (…, B, N, e) → (…, B, N)."""
-    return (_exact(anchors).unsqueeze(-2) - _exact(others)).square().sum(dim=-1)
+    return (exact(anchors).unsqueeze(-2) - exact(others)).square().sum(dim=-1)
 
 
 def soft_minimum(distances: Tensor, scale: float) -> Tensor:
@@ -175,7 +175,7 @@ def _reference_tuplet(
 
         if classes <= MOST_REFERENCES:
             return reference_tuplet(embedding, positive, scale, label_smoothing)
-    anchors, references = _exact(embedding).split([batch, classes * count], dim=-2)
+    anchors, references = exact(embedding).split([batch, classes * count], dim=-2)
     products = torch.matmul(anchors, references.mT)
     log_p = functional.log_softmax((products - goodness(references).unsqueeze(-2) / 2) * (2 * scale), dim=-1)
     target = mixed((positive.unsqueeze(-1) == torch.arange(classes, device=log_p.device)).to(log_p.dtype), own)
@@ -193,6 +193,6 @@ def _reference_tuplet(
     return -(by_class * target).sum(dim=-1), by_embedding.to(embedding.dtype)
 
 
-def _exact(embedding: Tensor) -> Tensor:
+def exact(embedding: Tensor) -> Tensor:
     """In float32 at least: layers may have been multiplied in less, but distances are differences of large numbers."""
     return embedding.to(torch.promote_types(embedding.dtype, torch.float32))

@@ -82,6 +82,7 @@ class Model:
         """(channels, height, width) of files that it can be shown."""
         channels = self.shape[0]
         require(channels in (1, 3), f"This model knows rows of {channels} numbers, not images: name another run.")
+        require(self.of_bytes, "This model was trained on other numbers than the bytes of image files: name another run.")
         return self.shape
 
     def read_data(self, dataset: str | None = None, data_dir: Path | None = None) -> DataSet:
@@ -107,6 +108,10 @@ class Model:
             raise FaustnetError(f"Give images as (n, {', '.join(map(str, self.shape))}), not {tuple(pixels.shape)}.")
         if self.of_bytes and pixels.dtype != torch.uint8:
             raise FaustnetError(f"This model knows pixels as bytes from 0 to 255, not as {pixels.dtype}: convert them.")
+        if not self.of_bytes and pixels.dtype == torch.uint8:
+            raise FaustnetError(
+                "This model was trained on other numbers than bytes: give it pixels of that range, as floats."
+            )
         return Images(pixels, torch.zeros(len(pixels), dtype=torch.long, device=pixels.device))
 
     def scores(self, pixels: Tensor | np.ndarray) -> Tensor:
@@ -133,7 +138,8 @@ class Model:
 
     def add_class(self, name: str, pixels: Tensor | np.ndarray, kind: str = KINDS[0]) -> "Model":
         """This model with one class more, without training: in every layer the class's references are made of its
-        examples' embeddings, by `kind` as `references_from` says. All else stays as it is; FAUST's models can."""
+        examples' embeddings, by `kind` as `references_from` says. All else stays as it is, but that a model that was
+        calibrated is to be calibrated anew; FAUST's models can."""
         method = self._faust("take a new class")
         require(name not in self.class_names, f"There is a class {name!r} already: give the new one another name.")
         require(bool(name.strip()), "The new class has no name: give it one.")
@@ -155,12 +161,16 @@ class Model:
         larger.load_state_dict(
             {key: torch.cat([tensor, new[key]]) if key in new else tensor for key, tensor in state.items()}
         )
-        return replace(self, method=larger.eval(), class_names=(*self.class_names, name)).to(images.labels.device)
+        grown = replace(self, method=larger.eval(), class_names=(*self.class_names, name), threshold=None)
+        return grown.to(images.labels.device)
 
     def calibrate(self, pixels: Tensor | np.ndarray, accept: float = 0.95) -> "Model":
         """This model with a threshold under which a share of 1 − `accept` of these images would be rejected: images of its
-        classes that it was not trained on. FAUST's models can."""
+        classes that it was not trained on. FAUST's models can, but for learned prototypes among embeddings of free length,
+        which are longer: what excites a layer least is nearest to all of those."""
         self._faust("be calibrated to reject images")
+        free = self.recipe.method == "faust-prototype" and self.recipe.network.length == "free"
+        require(not free, "Prototypes are no measure of nearness at free length: train with network.length=unit to reject.")
         require(0 < accept <= 1, f"The share of images to accept lies above 0 and up to 1, not at {accept}.")
         require(UNKNOWN not in self.class_names, f"A class is called {UNKNOWN!r}, as rejected images are: rename it.")
         near = nearness(self.scores(pixels))

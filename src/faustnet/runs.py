@@ -107,6 +107,16 @@ class Run:
             raise FaustnetError(f"{self.folder} has no model yet: {again}.")
         return Model.load(self.folder / MODEL, device)
 
+    def model_as_trained(self, device: torch.device = torch.device("cpu")) -> Model:
+        """The model, if the run's metrics are of all its classes."""
+        model = self.model(device)
+        if len(model.class_names) != len(self.metrics["confusion"]):
+            raise FaustnetError(
+                f"The model in {self.folder} has learned classes after its training, which the run's figures are not of: "
+                "measure it with 'faustnet evaluate'; or add classes to a copy, with --out."
+            )
+        return model
+
     def read(self, name: str, kind: type[Any] = dict) -> Any:
         """One of the run's JSON files, which is of this kind."""
         content: Any = None
@@ -181,6 +191,11 @@ class Run:
                 trainer.restore(tensors, json.loads(metadata["facts"]))
             except (RuntimeError, LookupError, ValueError, TypeError, AttributeError):
                 raise FaustnetError(f"{path} does not fit its recipe: delete it to start the run anew.") from None
+
+
+def model_at(path: Path, device: torch.device) -> Model:
+    """Of a finished run, by its folder, or of a model file."""
+    return Model.load(path, device) if path.is_file() else Run.open(path).model(device)
 
 
 def write_whole(path: Path, content: bytes) -> None:

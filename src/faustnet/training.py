@@ -79,6 +79,8 @@ class Trainer:
                 f"A batch of {settings.batch_size} is larger than the {len(train.labels)} training images: "
                 "ask for fewer with --batch-size (training.batch_size)."
             )
+        if settings.batch_size == 1 and method.network.settles:
+            raise FaustnetError("Batch norm needs other images beside an image: ask for a --batch-size of 2 or more.")
         labels = train.labels.cpu()
         self.members = [(labels == label).nonzero()[:, 0] for label in labels.unique()] if settings.balance else None
         set_product_type(method, settings.precision)

@@ -30,13 +30,15 @@ def add_class(
     The mean of the examples' embeddings stands for the class in every layer; ten examples do well. The run's metrics stay
     those of its training.
     """
+    model = Run.open(run).model(choose_device(device))
     target = out or run / MODEL
     check_writable(target)
-    model = Run.open(run).model(choose_device(device))
     pixels = torch.stack([read_image(path, model.image_shape) for path in image_files(images)])
     larger = model.add_class(name, pixels)
     write_whole(target, larger.to_bytes())
     before, after = _counted(model, pixels), _counted(larger, pixels)
+    if model.threshold is not None:
+        typer.echo("It no longer rejects: calibrate it anew, on images of all its classes.")
     typer.echo(f"{target} knows {len(larger.class_names)} classes now: {', '.join(larger.class_names)}")
     typer.echo(f"The {len(pixels)} examples of {name} were taken for {before}; now they are taken for {after}.")
 
@@ -57,9 +59,9 @@ def calibrate(
 
     Afterwards 'faustnet predict --reject' rejects images that are farther.
     """
+    model = Run.open(run).model(choose_device(device))
     target = out or run / MODEL
     check_writable(target)
-    model = Run.open(run).model(choose_device(device))
     recipe = model.recipe
     require(
         data is not None or recipe.training.validation > 0,

@@ -24,7 +24,7 @@ from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.model import EarlyPrediction, Model, Prediction
 from faustnet.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
 from faustnet.report.page import plotly_script, render_page
-from faustnet.runs import Run, Stopped, divided, write_whole
+from faustnet.runs import Run, Stopped, divided, model_at, write_whole
 from faustnet.runs import train as train_recipe
 from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table, print_weightings
 from faustnet.tracking import watching
@@ -133,7 +133,7 @@ def evaluate(
     where = choose_device(device)
     results = []
     for folder in runs:
-        model = Run.open(folder).model(where)
+        model = model_at(folder, where)
         data = _data_for(model, data_dir, dataset)
         result = model.measure(data.test.to(where), _chosen(layers), early_exit=early_exit)
         results.append({"run": str(folder), "method": model.recipe.method, "dataset": data.name, **result})
@@ -223,7 +223,7 @@ def predict(
     )
     require(not (early and reject), "An image that leaves early is not rejected: give --exit-margin or --reject.")
     chosen = _chosen(layers)
-    model = Run.open(run).model(choose_device(device))
+    model = model_at(run, choose_device(device))
 
     def answers(pixels: torch.Tensor) -> Sequence[Prediction | EarlyPrediction]:
         if exit_margin is not None:

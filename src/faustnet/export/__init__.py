@@ -46,7 +46,7 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
     require(path.suffix.lower() == ".onnx", f"{path} is no name for an ONNX file: call it something.onnx.")
     for file in (path, card):
         require(force or not file.exists(), f"{file} exists already: choose another name, or replace it with --force.")
-    model, metrics, made = run.model(), run.metrics, run.read(ENVIRONMENT)
+    model, metrics, made = run.model_as_trained(), run.metrics, run.read(ENVIRONMENT)
     content, multiplications = to_onnx(model, metrics["test_accuracy"])
     difference, seconds = _tried(content, model)
     about = {

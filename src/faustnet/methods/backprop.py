@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from faustnet.layers import Linear
-from faustnet.losses import mixed
+from faustnet.losses import exact, mixed
 from faustnet.methods.base import Method, MixUp, check_label_smoothing
 from faustnet.network import Network, NetworkSettings, Shape, embedding_network
 
@@ -45,7 +45,7 @@ class Backprop(Method):
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         own = self.mixing.own(len(x))
         last = functional.dropout(self.network.embed(mixed(x.flatten(1), own)), self.network.dropout, self.training)
-        output = self.read_out(last)
+        output = exact(self.read_out(last))
         target = y if own is None else mixed((y.unsqueeze(1) == torch.arange(self.classes, device=y.device)).to(output), own)
         yield functional.cross_entropy(output, target, label_smoothing=self.label_smoothing).unsqueeze(0)
 

@@ -71,10 +71,10 @@ class Recipe:
         object.__setattr__(self, "options", defaults | given)  # all of them, so that a run knows what it was made with
         if self.seed < 0:
             raise FaustnetError(f"The seed is 0 or more, not {self.seed}.")
-        if self.training.schedule == "greedy" and self.data.augmentation:
+        if self.training.schedule == "greedy" and (self.data.augmentation or self.options.get("mixup")):
             raise FaustnetError(
-                "The greedy schedule trains on activations that are cached once, so it cannot distort images: "
-                "use another one, or leave out flip, crop, cutout, rotation and zoom."
+                "The greedy schedule trains on activations that are cached once, so it cannot distort or blend images: "
+                "use another one, or leave out MixUp, flip, crop, cutout, rotation and zoom."
             )
 
 
