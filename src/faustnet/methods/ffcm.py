@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from faustnet.devices import check_memory
 from faustnet.errors import require
 from faustnet.losses import marginal_contrastive_loss
 from faustnet.methods.base import LocalMethod, Source, over_all
@@ -53,6 +54,9 @@ class FFCM(LocalMethod):
     @property
     def voters(self) -> list[str]:
         return ["read-out"]
+
+    def start(self, train: Source) -> None:
+        check_memory(len(train.labels) * self.network[-1].passed_on)  # what the read-out is fitted to
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         return x.flatten(1)
