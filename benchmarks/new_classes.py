@@ -37,7 +37,7 @@ np.savez(
     x_test=pixels[known & ~train],
     y_test=labels[known & ~train],
 )
-Path("nines").mkdir()
+Path("nines").mkdir(exist_ok=True)
 for number, image in enumerate(pixels[~known & train][:10]):
     Image.fromarray(image).save(f"nines/{{number}}.png")
 ```
@@ -46,6 +46,7 @@ for number, image in enumerate(pixels[~known & train][:10]):
 faustnet train --dataset nine.npz --widths 200,200 --epochs 10 --batch-size 64 \\
     --set training.validation=0.1 --out runs/nine
 faustnet add-class runs/nine 9 nines --out ten.safetensors    # files, or folders of them
+faustnet predict ten.safetensors nines/0.png                  # a model file serves as a run does
 ```
 
 The same from Python:
@@ -99,9 +100,9 @@ faustnet predict runs/nine nines/0.png --reject    # the class, or unknown
 ```
 
 ```python
-model = model.calibrate(pixels[known & ~train], accept=0.95)
+nine = faustnet.load("runs/nine").calibrate(pixels[known & ~train], accept=0.95)
 noise = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
-print([prediction.class_name for prediction in model.predict(noise, reject=True)])  # "unknown" where it is rejected
+print([prediction.class_name for prediction in nine.predict(noise, reject=True)])  # "unknown" where it is rejected
 ```
 
 The threshold is kept in the model file. It is of the distance to the nearest class in the first layer: later layers are

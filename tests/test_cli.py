@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,17 @@ def digit_files(digits: DataSet, folder: Path, count: int) -> list[Path]:
     for path, pixels in zip(paths, digits.test.pixels, strict=False):
         Image.fromarray(pixels[0].numpy()).save(path)
     return paths
+
+
+def test_own_data_are_given_by_either_name(faustnet: Command, digits: DataSet, tmp_path: Path) -> None:
+    folder = tmp_path / "digits"
+    for label in (0, 1):
+        own = digits.test.take((digits.test.labels == label).nonzero()[:, 0])
+        digit_files(replace(digits, test=own), folder / str(label), 10)
+    for number, name in enumerate(("--dataset", "--data")):
+        words = ("train", name, folder, "--epochs", 1, "--widths", "8", "--batch-size", 4, "--device", "cpu")
+        assert faustnet(*words, "--out", tmp_path / f"run{number}").code == 0
+    assert (tmp_path / "run0/model.safetensors").read_bytes() == (tmp_path / "run1/model.safetensors").read_bytes()
 
 
 def test_predict_takes_files_and_folders_in_order_a_few_at_a_time(

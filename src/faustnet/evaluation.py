@@ -1,6 +1,7 @@
 """How good a trained method is: by layer, by set of layers, by class, and at what cost."""
 
 import math
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from faustnet.references import margin
 
 CHUNK, CHUNK_ON_GPU = 2000, 10_000  # images scored at once
 MOST_VALUES = 2**28  # that they become at once in a layer
+TIMED = 3  # predictions
 ITERATIONS = 100  # to fit weights of votes
 ROUNDING = 1e-9  # (1 − 0.9) · 10 is a little less than 1
 
@@ -187,13 +189,16 @@ def chunks(images: Source, method: Method) -> Sequence[Tensor]:
 
 
 def seconds_per_image(method: Method, images: Source) -> float:
-    """The time that a prediction takes when many are made at once, after a first time that is not counted."""
+    """The time that a prediction takes when many are made at once: the median of a few times, after one that is not
+    counted."""
     some = images.plain(chunks(images, method)[0])
+    times = []
     with evaluating(method):
-        method.predict(some).cpu()  # .cpu() waits for the device
-        begin = time.perf_counter()
-        method.predict(some).cpu()
-        return (time.perf_counter() - begin) / len(some)
+        for _ in range(TIMED + 1):
+            begin = time.perf_counter()
+            method.predict(some).cpu()  # .cpu() waits for the device
+            times.append(time.perf_counter() - begin)
+    return statistics.median(times[1:]) / len(some)
 
 
 def accuracy(predicted: Tensor, labels: Tensor) -> float:

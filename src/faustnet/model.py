@@ -101,7 +101,10 @@ class Model:
 
     def images(self, pixels: Tensor | np.ndarray) -> Images:
         """Unlabelled images as this model knows them: (n, c, h, w), or (n, h, w) where there is one channel."""
-        pixels = torch.as_tensor(pixels, device=self.scaling.mean.device)
+        try:
+            pixels = torch.as_tensor(pixels, device=self.scaling.mean.device)
+        except (TypeError, ValueError) as error:
+            raise FaustnetError(f"These are not pixels ({error}): give an array; 'faustnet predict' takes files.") from None
         if pixels.dim() == 3 and self.shape[0] == 1:
             pixels = pixels.unsqueeze(1)
         if pixels.dim() != 4:

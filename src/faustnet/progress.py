@@ -51,7 +51,8 @@ class Lines:
         for line in about_classes(data, trainer):
             self.console.print(line)
         if trainer.history or trainer.batch:
-            self.console.print(f"continuing after {len(trainer.history)} epochs and {trainer.batch} batches")
+            done = len(trainer.history)
+            self.console.print(f"continuing after {done} epoch{'' if done == 1 else 's'} and {trainer.batch} batches")
         learners = method.learners
         voters = [*method.voters, "all"] if len(method.voters) > 1 else method.voters
         held_out = "validation" if recipe.training.validation else "test"

@@ -19,9 +19,9 @@ app = typer.Typer(
 )
 
 
-def option(about: str, default: object) -> Any:
-    """An option that is left out unless given, shown with what a recipe has by default."""
-    return typer.Option(help=about, show_default=str(default))
+def option(about: str, default: object, *names: str) -> Any:
+    """An option that is left out unless given, shown with what a recipe has by default; by its own name or these."""
+    return typer.Option(*names, help=about, show_default=str(default))
 
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
@@ -45,7 +45,7 @@ def check_writable(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise FaustnetError(f"{path} cannot be written ({error.strerror}): choose another --out.") from None
+        raise FaustnetError(f"{path} cannot be written ({error.strerror}): choose another place.") from None
 
 
 def print_json(content: Any) -> None:

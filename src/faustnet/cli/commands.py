@@ -38,7 +38,10 @@ OWN_DATA = "a folder of class folders, or an .npz file"
 
 @app.command()
 def train(
-    dataset: Annotated[str | None, option(f"{', '.join(DATASETS)}, or your own: {OWN_DATA}.", DEFAULT.dataset)] = None,
+    dataset: Annotated[
+        str | None,
+        option(f"{', '.join(DATASETS)}, or your own: {OWN_DATA}.", DEFAULT.dataset, "--dataset", "--data"),
+    ] = None,
     method: Annotated[str | None, option("How to train; see 'faustnet methods'.", DEFAULT.method)] = None,
     widths: Annotated[str | None, option("Units of each layer.", WIDTHS)] = None,
     embedding: Annotated[
@@ -243,7 +246,9 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
     """Write a model as one ONNX file, from bytes to classes, and a model card with its figures."""
-    made = export_run(Run.open(run), out, force=force)
+    finished = Run.open(run)
+    check_writable(out)
+    made = export_run(finished, out, force=force)
     typer.echo(f"written: {made.path}, {made.size / 1e6:.1f} MB, and {made.card}")
     typer.echo(f"In ONNX Runtime scores differ from PyTorch's by {made.difference:.1g} at most.")
 

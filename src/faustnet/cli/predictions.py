@@ -55,7 +55,7 @@ def print_predictions(found: Sequence[tuple[Path, Some]], voters: Sequence[str],
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(_cells(path, prediction, "{}") for path, prediction in found)
-    else:
+    elif found:
         print_table(columns, [_cells(path, prediction, "{:.3f}") for path, prediction in found], numbers=(number,))
 
 
