@@ -20,7 +20,8 @@ faustnet reproduce best --out results --jobs 8
 
 The strongest recipes that were found, each beside its twin: the same network, data, optimiser and epochs, trained by
 backprop with a learning rate of its own. Where there are two figures, the first is FAUST's and the second backprop's, which
-has no projections. There is one file for each run in `results/best/`; the table is of {seeds}.
+has no projections. There is one file for each run in `results/best/`; the table is of {seeds}. In these runs backprop's
+cross entropy was computed in bfloat16, as its products were, and no longer is; FAUST's losses were in float32.
 
 {table}{chosen}"""
 CHOSEN = """
