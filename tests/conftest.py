@@ -51,8 +51,8 @@ def large_data() -> Path:
 
 @pytest.fixture
 def all_cores() -> Iterator[None]:
-    """For the few tests that train networks of full size."""
-    torch.set_num_threads(os.cpu_count() or 1)
+    """For the few tests that train networks of full size, where no other tests run beside them."""
+    torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1)
     yield
     torch.set_num_threads(1)
 
