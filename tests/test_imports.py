@@ -10,7 +10,7 @@ LEVELS = [
     {"errors", "history", "version", "tables", "paper"},
     {"devices", "environment", "kernels", "randomness", "report"},
     {"losses", "layers", "optimisers", "data"},
-    {"blocks", "references", "precision", "read_outs"},
+    {"blocks", "stacks", "references", "precision", "read_outs"},
     {"network"},
     {"methods"},
     {"schedules", "evaluation"},

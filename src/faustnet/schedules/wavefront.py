@@ -9,11 +9,12 @@ from itertools import groupby, pairwise
 import torch
 from torch import Tensor, nn
 
-from faustnet.layers import Layer, Product, stacked
+from faustnet.layers import Layer, Product
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings, StackedOptimiser
 from faustnet.randomness import unchanged_generators
 from faustnet.schedules.base import Schedule, local
+from faustnet.stacks import stacked
 
 
 class Wavefront(Schedule):
