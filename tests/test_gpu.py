@@ -78,7 +78,7 @@ def test_convolutions_and_all_that_a_loss_can_have_are_recorded_too(
     images = on_gpu(source, Augmentation() if schedule == "greedy" else Augmentation(crop=1, cutout=2, rotation=5))
     options = {"scale": 5.0, "representatives": 2, "contrast": 0.5, "mixup": 0.2, "label_smoothing": 0.1}
     network = replace(CONVOLUTIONAL, dropout=0.1)
-    how = {"schedule": schedule, "precision": precision, "epochs": 12}
+    how = {"schedule": schedule, "precision": precision, "epochs": 20}
     trained = trainer("faust-representative", images, on_gpu(held_out), network, MUON, options, **how)
     learns_without_waiting(trained, monkeypatch)
     assert trained.history[-1].accuracy > 0.8
