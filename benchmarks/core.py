@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from faustnet.files import write_whole
 from faustnet.progress import Lines
 from faustnet.recipes import as_table, read_recipe, recipe_from
 from faustnet.runs import train
@@ -48,7 +49,7 @@ def main() -> None:
         if wanted not in done:
             runs.append(measure(*wanted))
             arguments.file.parent.mkdir(exist_ok=True)
-            arguments.file.write_text(json.dumps(runs, indent=1) + "\n")
+            write_whole(arguments.file, (json.dumps(runs, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

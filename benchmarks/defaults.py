@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from faustnet.files import write_whole
 from faustnet.progress import Lines
 from faustnet.recipes import read_recipe, recipe_from
 from faustnet.runs import train
@@ -42,7 +43,7 @@ def main(path: Path) -> None:
         for recipe_name, value in product(["mnist", "cifar10"], values):
             if (recipe_name, method, value) not in done:
                 found.append(measure(recipe_name, method, option, value))
-                path.write_text(json.dumps(found, indent=1) + "\n")
+                write_whole(path, (json.dumps(found, indent=1) + "\n").encode())
     for entry in found:
         what = f"{entry['method']} {entry['option']} {entry['value']}"
         print(f"{what:40} {entry['recipe_name']:8} {entry['validation_accuracy']:.2%}")

@@ -58,11 +58,13 @@ def test_a_recipe_stands_beside_its_twin(made: Path) -> None:
 def test_what_is_there_is_not_trained_again(made: Path, faustnet: Command, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path / "out")
     (tmp_path / "out/best.json").unlink()
+    (tmp_path / "out/best/digits-mlp-0.run").mkdir()  # as a run that was killed after its result leaves it
     answer = faustnet("reproduce", "best", *DIGITS, "--out", tmp_path / "out")
     assert answer.code == 0
     assert not answer.err
     assert "digits/mlp" in answer.out
     assert (tmp_path / "out/best.json").read_text() == (made / "best.json").read_text()
+    assert not (tmp_path / "out/best/digits-mlp-0.run").exists()
 
 
 def test_an_interrupted_run_goes_on_to_the_same_result(

@@ -202,6 +202,14 @@ def test_files_that_are_there_are_kept_unless_forced(faustnet: Command, run: Run
     assert metadata_of(path)["faustnet"] == VERSION
 
 
+def test_an_export_that_was_killed_between_its_files_is_made_again(faustnet: Command, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "model.md").write_text("the card")
+    (tmp_path / ".model.onnx.abc.part").write_text("a model that was ready to be put in place")
+    assert faustnet("export", run.folder, tmp_path / "model.onnx").code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.md", "model.onnx"]
+    assert "faustnet train" in (tmp_path / "model.md").read_text()
+
+
 def test_scores_that_are_not_pytorchs_are_never_written(
     faustnet: Command, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,8 @@ import faustnet
 
 ROOT = Path(faustnet.__file__).parent
 LEVELS = [
-    {"errors", "history", "version", "tables", "paper"},
-    {"devices", "environment", "kernels", "randomness", "report"},
+    {"errors", "files", "history", "version", "tables", "paper"},
+    {"devices", "environment", "kernels", "locks", "randomness", "report"},
     {"losses", "layers", "optimisers", "data"},
     {"blocks", "stacks", "references", "precision", "read_outs"},
     {"network"},
@@ -17,6 +17,7 @@ LEVELS = [
     {"training"},
     {"recipes"},
     {"model"},
+    {"checkpoints"},
     {"runs", "progress"},
     {"tracking"},
     {"api", "bench", "estimator", "inspection"},

@@ -215,6 +215,33 @@ def test_a_damaged_download_never_appears_under_its_name(served: tuple[Path, str
     assert list((tmp_path / "raw").iterdir()) == []
 
 
+def test_two_that_want_one_file_fetch_it_once_and_clear_what_a_killed_download_has_left(tmp_path: Path) -> None:
+    asked, served = [], b"all of it"
+    (tmp_path / ".file.gz.abc.part").write_bytes(b"half")
+    (tmp_path / ".other.gz.abc.part").write_bytes(b"of another file, which may be under way")
+
+    class Counting(Quiet):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(served)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Counting)
+    address = f"http://127.0.0.1:{server.server_port}/file.gz"
+    wanting = partial(fetch, [address], md5(served), tmp_path / "file.gz")
+    threads = [threading.Thread(target=server.serve_forever), *(threading.Thread(target=wanting) for _ in range(4))]
+    for thread in threads:
+        thread.start()
+    for thread in threads[1:]:
+        thread.join()
+    server.shutdown()
+    threads[0].join()
+    server.server_close()
+    assert asked == ["/file.gz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.gz.abc.part", "file.gz"]
+
+
 def test_a_server_that_speaks_nonsense_is_a_reason_like_any_other(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -254,11 +281,13 @@ def test_cifar_is_unpacked_from_its_archive_and_nothing_else_is(served: tuple[Pa
     names = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch", "batches.meta"]
     content = archive({f"cifar-10-batches-py/{name}": batch for name in names} | {"../escaped": b"x", "other": b"x"})
     (served[0] / "cifar.tar.gz").write_bytes(content)
+    (tmp_path / "data/.cifar-10-batches-py.abc.part").mkdir(parents=True)  # as an unpacking that was killed leaves it
     data = Cifar10(f"{served[1]}cifar.tar.gz", md5(content))(tmp_path / "data")
     assert (len(data.train), len(data.test)) == (50_000, 10_000)
     assert data.train.shape == (3, 32, 32)
     assert sorted(path.name for path in (tmp_path / "data/cifar-10-batches-py").iterdir()) == sorted(names)
     assert not (tmp_path / "escaped").exists()
+    assert not list((tmp_path / "data").glob(".*"))
 
 
 def test_an_archive_without_the_batches_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

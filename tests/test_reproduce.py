@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -69,12 +70,16 @@ def test_a_result_says_what_it_was_made_with(made: Path) -> None:
 def test_what_is_done_is_not_done_again_and_more_seeds_are_added(made: Path, faustnet: Command, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path / "out")
     before = results(tmp_path / "out")
+    for name in (".table1.json.abc.part", "table1/tuned/.digits-2x24-backprop-0.json.abc.part"):
+        (tmp_path / "out" / name).write_text("cut sho")
+    (tmp_path / "out/table1/tuned/digits-2x24-backprop-0.run").mkdir()
     answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "3", "--out", tmp_path / "out")
     assert answer.code == 0
     after = results(tmp_path / "out")
     assert {name: after[name] for name in before} == before
     assert len(after) == 6
     assert [line.split()[0] for line in answer.err.splitlines()] == ["5/6", "6/6"]
+    assert not [*(tmp_path / "out").rglob(".*"), *(tmp_path / "out").rglob("*.run")], "nothing is left of what was killed"
     assert "Backpropagation" in answer.out
     assert "digits" in answer.out
 
@@ -158,7 +163,7 @@ def test_two_do_not_train_into_one_folder(faustnet: Command, tmp_path: Path) -> 
     with alone_in(tmp_path):
         answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path)
     assert answer.code == 2
-    assert "trains into" in answer.sentence
+    assert f"trains into {tmp_path} already, process {os.getpid()} on {socket.gethostname()}" in answer.sentence
 
 
 def test_a_name_twice_is_one_run(faustnet: Command, tmp_path: Path) -> None:

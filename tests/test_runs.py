@@ -387,23 +387,6 @@ def test_a_run_continues_only_with_the_recipe_it_was_begun_with(finished: Run, f
     assert "was begun with another optimiser.learning_rate" in answer.sentence
 
 
-def test_a_checkpoint_that_is_damaged_or_of_another_shape_is_refused(
-    finished: Run, faustnet: Command, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "recipe.toml").write_bytes((finished.folder / "recipe.toml").read_bytes())
-    path = folder / "checkpoint.safetensors"
-    path.write_bytes(b"half a checkpoint")
-    answer = faustnet("train", "--out", folder, "--resume", "--device", "cpu")
-    assert answer.code == 2
-    assert "checkpoint.safetensors is damaged" in answer.sentence
-    save_file({"method.network.layers.0.linear.weight": torch.zeros(3, 3)}, path, {"facts": "{}"})
-    answer = faustnet("train", "--out", folder, "--resume", "--device", "cpu")
-    assert answer.code == 2
-    assert "checkpoint.safetensors does not fit its recipe" in answer.sentence
-
-
 def test_folders_that_are_no_runs_are_refused(faustnet: Command, tmp_path: Path) -> None:
     assert "is not a run" in faustnet("train", "--out", tmp_path, "--resume").sentence
     assert "is not a run" in faustnet("evaluate", tmp_path).sentence

@@ -1,5 +1,6 @@
 """A trained method with what it takes to use it: its classes, the shape and the scaling of its images. One file."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,6 +31,7 @@ from faustnet.recipes import Recipe, as_table, recipe_from
 from faustnet.references import KINDS, nearness, references_from
 
 FORMAT = 1
+ABOUT, CHECKSUM = "faustnet", "checksum"  # the one note in a file's header, which is JSON; a key of that
 UNKNOWN = "unknown"  # what a rejected image is called
 
 
@@ -231,14 +233,14 @@ class Model:
             "of_bytes": self.of_bytes,
             "threshold": self.threshold,
         }
-        return save(tensors, {"faustnet": json.dumps(about)})  # one entry: several would come in any order
+        return packed(tensors, about)
 
     @classmethod
     def load(cls, path: Path, device: torch.device = torch.device("cpu")) -> "Model":
         """The model in a file that `to_bytes` gave the contents of."""
         metadata, tensors = read_tensors(path)
         try:
-            about: dict[str, Any] = json.loads(metadata["faustnet"])
+            about: dict[str, Any] = json.loads(metadata[ABOUT])
             if about["format"] != FORMAT:
                 raise FaustnetError(f"{path} was written by another version of faustnet: use that one, or train again.")
             recipe, names = recipe_from(about["recipe"]), tuple(map(str, about["class_names"]))
@@ -246,13 +248,36 @@ class Model:
             shape = (channels, height, width)
             threshold = about.get("threshold")  # not in files of the first versions
             threshold = None if threshold is None else float(threshold)
+            whole = is_whole(tensors, about)
             scaling = Scaling(*(tensors.pop(f"scaling.{name}").view(channels, 1, 1) for name in ("mean", "deviation")))
             with seeded(0):
                 method = _build(recipe, shape, len(names))
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
             raise FaustnetError(f"{path} is not a model of faustnet's, or is damaged ({error!r}).") from None
         load_weights(method, {name.removeprefix("method."): tensor for name, tensor in tensors.items()}, path)
+        require(whole, f"{path} is damaged, or was changed: delete it, and train the run again with --resume.")
         return cls(recipe, method.eval(), names, shape, scaling, bool(about["of_bytes"]), threshold).to(device)
+
+
+def packed(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
+    """The contents of a safetensors file that can tell whether it is damaged: what it is about, with a checksum, is in its
+    header."""
+    tensors = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    about = about | {CHECKSUM: _checksum(tensors, about)}
+    return save(tensors, {ABOUT: json.dumps(about)})  # one entry: several would come in any order
+
+
+def is_whole(tensors: dict[str, Tensor], about: dict[str, Any]) -> bool:
+    """Whether the tensors and what is said of them are as they were packed; the first versions' files cannot tell."""
+    return CHECKSUM not in about or about[CHECKSUM] == _checksum(tensors, about)
+
+
+def _checksum(tensors: dict[str, Tensor], about: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps({key: value for key, value in about.items() if key != CHECKSUM}).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

@@ -2,23 +2,24 @@
 
 import json
 import math
-import os
-import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors.torch import save
 
+from faustnet.checkpoints import Checkpoints
 from faustnet.data import DataSet, Images, ImageSource, load_data, located
 from faustnet.environment import environment
 from faustnet.errors import FaustnetError
+from faustnet.files import is_partial, write_whole
 from faustnet.history import Epoch, history_csv
-from faustnet.model import Model, read_tensors
+from faustnet.locks import LOCK, alone_in, refuse_held
+from faustnet.model import Model
 from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, write_recipe
 from faustnet.training import Diverged, Trainer, stopped_by_signals
 
@@ -30,8 +31,7 @@ NEEDED = {
     "parameters": int,
 }  # fmt: skip
 SAVE_EVERY = 1.0  # seconds at least, so that short epochs are not spent on writing; a stopped run is saved at once
-PARTIAL = ".part"  # how a file that is being written ends
-CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
+MODEL = "model.safetensors"
 
 
 class Stopped(KeyboardInterrupt):
@@ -52,6 +52,8 @@ class Run:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.checkpoints = Checkpoints(folder)
+        self._environment: dict[str, Any] | None = None  # as the run has it, or the checkpoint that was taken up
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
@@ -60,19 +62,20 @@ class Run:
             raise FaustnetError(f"{folder} is not a run, which has a {RECIPE}: name a folder that 'faustnet train' made.")
         return cls(folder)
 
-    @classmethod
-    def create(cls, folder: Path, recipe: Recipe) -> "Run":
-        run = cls(folder)
-        run.refuse_existing()
+    def make_folder(self) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FaustnetError(f"{folder} cannot be made ({error.strerror}): choose another --out.") from None
-        run.write(RECIPE, write_recipe(recipe).encode())
-        return run
+            raise FaustnetError(f"{self.folder} cannot be made ({error.strerror}): choose another --out.") from None
+
+    def begin(self, recipe: Recipe) -> None:
+        """Write the first file of a new run, in a folder that may have what a killed start has left."""
+        self.refuse_existing()
+        self.remove_partial()
+        self.write(RECIPE, write_recipe(recipe).encode())
 
     def refuse_existing(self) -> None:
-        if self.folder.exists() and (not self.folder.is_dir() or any(not _is_partial(p) for p in self.folder.iterdir())):
+        if self.folder.exists() and (not self.folder.is_dir() or any(not _is_litter(p) for p in self.folder.iterdir())):
             raise FaustnetError(f"{self.folder} exists already: choose another --out, or continue it with --resume.")
 
     @cached_property
@@ -133,14 +136,20 @@ class Run:
     def _check(self, name: str, good: bool) -> None:
         """Whether one of the run's files is as it was written."""
         if not good:
-            mend = "train the run anew elsewhere" if self.finished else "delete it, and continue the run with --resume"
+            mend = (
+                "train the run anew elsewhere" if self.finished else "continue the run with --resume, which makes it again"
+            )
             raise FaustnetError(f"{self.folder / name} is damaged: {mend}.")
 
     def write(self, name: str, content: bytes) -> None:
         """Put a whole file in place, or leave what was there."""
-        path = self.folder / name
+        with self._writing(self.folder / name):
+            write_whole(self.folder / name, content)
+
+    @contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
         try:
-            write_whole(path, content)
+            yield
         except OSError as error:
             raise FaustnetError(
                 f"{path} could not be written ({error.strerror}): make room for it, then continue with "
@@ -152,29 +161,55 @@ class Run:
 
     def discard(self) -> None:
         """Take back a run that has nothing worth continuing."""
-        for name in (RECIPE, ENVIRONMENT):
+        for name in (RECIPE, ENVIRONMENT, LOCK):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):  # the user may have put something else there
             self.folder.rmdir()
 
     def remove_partial(self) -> None:
         """Files that were being written when the run was killed."""
-        for path in filter(_is_partial, self.folder.iterdir()):
+        for path in filter(is_partial, self.folder.iterdir()):
             path.unlink()
+
+    @property
+    def tidy(self) -> bool:
+        """Whether nothing is left of the training of a finished run."""
+        return self.finished and not self.checkpoints.paths and not any(map(_is_litter, self.folder.iterdir()))
+
+    def conclude(self) -> bool:
+        """Whether there is nothing more to train; what is left of the training goes then. As long as there is a checkpoint,
+        figures or a model that cannot be read are made again from it."""
+        self.remove_partial()
+        if not self.finished or (self.checkpoints.paths and not self._readable):
+            return False
+        self.checkpoints.remove()
+        return True
+
+    @property
+    def _readable(self) -> bool:
+        try:
+            return bool(self.metrics and self.history and self.model())
+        except FaustnetError:
+            return False
 
     def note_environment(self, device: torch.device) -> None:
         """Where the run is being made; a run that was continued says where it was made before."""
         now = environment(device, self.recipe.seed)
-        if (self.folder / ENVIRONMENT).exists():
-            before = self.read(ENVIRONMENT)
+        if before := self._environment_before():
             now["earlier"] = [*before.pop("earlier", ()), before]
+        self._environment = now
         self.write_json(ENVIRONMENT, now)
+
+    def _environment_before(self) -> dict[str, Any] | None:
+        """As it is in its file, or if that is damaged in the checkpoint."""
+        with suppress(FaustnetError):
+            return self.read(ENVIRONMENT)
+        return self._environment
 
     def save(self, trainer: Trainer) -> None:
         """Keep the trainer's state and the history so far."""
-        tensors, facts = trainer.state()
-        tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        self.write(CHECKPOINT, save(tensors, {"facts": json.dumps(facts)}))
+        with self._writing(self.checkpoints.last):
+            self.checkpoints.save(trainer, self._environment)
         self.write_history(trainer)
 
     def write_history(self, trainer: Trainer) -> None:
@@ -184,33 +219,12 @@ class Run:
 
     def restore(self, trainer: Trainer) -> None:
         """Take up the state that was saved last, if any was."""
-        path = self.folder / CHECKPOINT
-        if path.exists():
-            metadata, tensors = read_tensors(path)
-            try:
-                trainer.restore(tensors, json.loads(metadata["facts"]))
-            except (RuntimeError, LookupError, ValueError, TypeError, AttributeError):
-                raise FaustnetError(f"{path} does not fit its recipe: delete it to start the run anew.") from None
+        self._environment = self.checkpoints.restore(trainer)
 
 
 def model_at(path: Path, device: torch.device) -> Model:
     """Of a finished run, by its folder, or of a model file."""
     return Model.load(path, device) if path.is_file() else Run.open(path).model(device)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Put a whole file in place, or leave what was there."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
 
 
 def train(
@@ -228,19 +242,33 @@ def train(
     interrupted."""
     recipe = replace(recipe, dataset=located(recipe.dataset))
     run = _open_to_resume(folder, recipe) if resume else Run(folder)
-    if not resume:
-        run.refuse_existing()
-    elif run.finished:
+    if resume and run.tidy:
         return run
-    data = data or load_data(recipe.dataset, data_dir, recipe.data.image_size, strict=recipe.data.strict)
-    model, trainer = set_up(recipe, data, device)
-    if resume:
-        run.remove_partial()
-        run.restore(trainer)
-    else:
-        run = Run.create(folder, recipe)
-    run.note_environment(device)
+    with ExitStack() as held:
+        if resume:
+            held.enter_context(alone_in(folder))
+            if run.conclude():
+                return run
+        else:
+            refuse_held(folder)
+            run.refuse_existing()
+        data = data or load_data(recipe.dataset, data_dir, recipe.data.image_size, strict=recipe.data.strict)
+        model, trainer = set_up(recipe, data, device)
+        if resume:
+            run.restore(trainer)
+        else:
+            run.make_folder()
+            held.enter_context(alone_in(folder))
+            run.begin(recipe)
+        run.note_environment(device)
+        progress.begin(model, data, trainer)
+        _train(run, trainer, progress)
+        _write_result(run, model, trainer, data.test)
+    return run
 
+
+def _train(run: Run, trainer: Trainer, progress: Progress) -> None:
+    """To the end, keeping the state from time to time."""
     saved = -math.inf
 
     def on_epoch(epoch: Epoch) -> None:
@@ -250,21 +278,18 @@ def train(
             saved = time.monotonic()
         progress.epoch(epoch)
 
-    progress.begin(model, data, trainer)
     try:
         with stopped_by_signals(trainer):
             complete = trainer.run(progress.batch, on_epoch)
     except Diverged:
-        if not (folder / CHECKPOINT).exists():
+        if not run.checkpoints.paths:
             run.discard()
         raise
     finally:
         progress.end()
     if not complete:
         run.save(trainer)
-        raise Stopped(folder)
-    _write_result(run, model, trainer, data.test)
-    return run
+        raise Stopped(run.folder)
 
 
 def set_up(recipe: Recipe, data: DataSet, device: torch.device) -> tuple[Model, Trainer]:
@@ -284,8 +309,9 @@ def divided(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
     return data.train.split(share, seed=0) if share else (data.train, data.test)
 
 
-def _is_partial(path: Path) -> bool:
-    return path.name.startswith(".") and path.name.endswith(PARTIAL)
+def _is_litter(path: Path) -> bool:
+    """Whether it is no more than a sign that somebody was killed."""
+    return is_partial(path) or path.name == LOCK
 
 
 def _open_to_resume(folder: Path, recipe: Recipe) -> Run:
@@ -314,4 +340,4 @@ def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> Non
     run.write_history(trainer)
     run.write(MODEL, model.to_bytes())
     run.write_json(METRICS, metrics)
-    (run.folder / CHECKPOINT).unlink(missing_ok=True)
+    run.checkpoints.remove()

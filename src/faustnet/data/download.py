@@ -16,19 +16,45 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from faustnet.errors import FaustnetError
+from faustnet.files import PARTIAL, partials, sync_folder
+from faustnet.locks import alone_in
 
 CHUNK = 1 << 16
 TIMEOUT = 30  # seconds without a byte
 
 
 def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
-    """Download one file from the first address that gives it whole, and put it at `path` once its sum is right."""
-    reasons = []
-    partial = None
+    """Download one file from the first address that gives it whole, and put it at `path` once its sum is right; if another
+    process is at it, wait for that."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        os.close(descriptor)
+        with alone_in(path.parent, wait=True):
+            _clear(path)
+            reasons = [] if path.exists() else _fetched(urls, md5, path)
+    except OSError as error:
+        raise FaustnetError(f"{path} could not be written ({error.strerror}): choose another --data-dir.") from None
+    if reasons:
+        raise FaustnetError(
+            f"{path.name} could not be downloaded ({'; '.join(dict.fromkeys(reasons))}): "
+            f"fetch it by other means from {urls[0]} and put it at {path}."
+        )
+
+
+def _clear(path: Path) -> None:
+    """Remove what attempts to make a file or a folder have left that were killed."""
+    for other in partials(path):
+        if other.is_dir():
+            shutil.rmtree(other)
+        else:
+            other.unlink()
+
+
+def _fetched(urls: Sequence[str], md5: str, path: Path) -> list[str]:
+    """Put the file in place; or, if that was not to be, why not."""
+    reasons = []
+    descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
+    os.close(descriptor)
+    try:
         for url in urls:
             try:
                 found = _copy(url, Path(partial))
@@ -38,18 +64,13 @@ def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
             if found == md5:
                 os.chmod(partial, 0o644)
                 os.replace(partial, path)
-                return
+                sync_folder(path.parent)
+                return []
             reasons.append(f"what {url} sent is damaged or incomplete")
-    except OSError as error:
-        raise FaustnetError(f"{path} could not be written ({error.strerror}): choose another --data-dir.") from None
     finally:
-        if partial:
-            with suppress(FileNotFoundError):
-                os.unlink(partial)
-    raise FaustnetError(
-        f"{path.name} could not be downloaded ({'; '.join(dict.fromkeys(reasons))}): "
-        f"fetch it by other means from {urls[0]} and put it at {path}."
-    )
+        with suppress(FileNotFoundError):
+            os.unlink(partial)
+    return reasons
 
 
 def _copy(url: str, path: Path) -> str:
@@ -73,6 +94,8 @@ def _copy(url: str, path: Path) -> str:
             file.write(chunk)
             digest.update(chunk)
             progress.advance(task, len(chunk))
+        file.flush()
+        os.fsync(file.fileno())
     return digest.hexdigest()
 
 
@@ -82,16 +105,25 @@ def unpack_folder(archive: Path, md5: str, folder: Path, names: Sequence[str]) -
         with archive.open("rb") as file:
             if hashlib.file_digest(file, "md5").hexdigest() != md5:
                 raise tarfile.TarError("its sum is wrong")
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as partial:
-            with tarfile.open(archive) as tar:
-                for name in names:
-                    source = tar.extractfile(f"{folder.name}/{name}")
-                    if source is None:
-                        raise tarfile.TarError(f"{name} in it is no ordinary file")
-                    with (Path(partial) / name).open("wb") as target:
-                        shutil.copyfileobj(source, target)
-            folder.mkdir(exist_ok=True)
-            for name in names:
-                os.replace(Path(partial) / name, folder / name)
+        with alone_in(folder.parent, wait=True):
+            _clear(folder)
+            _unpack(archive, folder, names)
     except (tarfile.TarError, OSError, EOFError, KeyError, zlib.error) as error:
         raise FaustnetError(f"{archive} could not be unpacked ({error}): delete it and run again.") from None
+
+
+def _unpack(archive: Path, folder: Path, names: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=PARTIAL, dir=folder.parent) as partial:
+        with tarfile.open(archive) as tar:
+            for name in names:
+                source = tar.extractfile(f"{folder.name}/{name}")
+                if source is None:
+                    raise tarfile.TarError(f"{name} in it is no ordinary file")
+                with (Path(partial) / name).open("wb") as target:
+                    shutil.copyfileobj(source, target)
+                    target.flush()
+                    os.fsync(target.fileno())
+        folder.mkdir(exist_ok=True)
+        for name in names:
+            os.replace(Path(partial) / name, folder / name)
+        sync_folder(folder)

@@ -18,11 +18,12 @@ import torch
 
 from faustnet.environment import environment
 from faustnet.errors import FaustnetError, require
+from faustnet.files import partials, prepared, write_whole
 from faustnet.inspection import network_in_words
 from faustnet.model import Model
 from faustnet.recipes import as_table, write_recipe
 from faustnet.report.card import render_card
-from faustnet.runs import ENVIRONMENT, Run, write_whole
+from faustnet.runs import ENVIRONMENT, Run
 from faustnet.version import VERSION
 
 METADATA = ("faustnet", "class_names", "voters", "shape", "recipe", "test_accuracy")  # lists as JSON, the recipe as TOML
@@ -44,7 +45,8 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
     """Write a finished run's model to an .onnx file and a model card to the .md file of that name."""
     card = path.with_suffix(".md")
     require(path.suffix.lower() == ".onnx", f"{path} is no name for an ONNX file: call it something.onnx.")
-    for file in (path, card):
+    killed = partials(path)  # then the card is of the export that was killed
+    for file in [path] if killed else [path, card]:
         require(force or not file.exists(), f"{file} exists already: choose another name, or replace it with --force.")
     model, metrics, made = run.model_as_trained(), run.metrics, run.read(ENVIRONMENT)
     content, multiplications = to_onnx(model, metrics["test_accuracy"])
@@ -67,8 +69,10 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
         "onnx_seconds": seconds,
         "onnx_processor": environment(torch.device("cpu"), model.recipe.seed)["processor"],
     }
-    write_whole(card, render_card(about).encode())
-    write_whole(path, content)
+    with prepared(path, content):
+        write_whole(card, render_card(about).encode())
+    for file in [*killed, *partials(card)]:
+        file.unlink(missing_ok=True)
     return Exported(path, card, len(content), difference)
 
 

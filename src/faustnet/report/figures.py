@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from faustnet.errors import FaustnetError, require
+from faustnet.files import write_whole
 from faustnet.report.architecture import CM, draw_architecture
 
 if TYPE_CHECKING:
@@ -231,10 +233,13 @@ def draw_choices(points: Sequence[Mapping[str, Any]]) -> Figure:
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as NAME.png and NAME.svg. The same facts make the same files."""
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    png, svg = io.BytesIO(), io.BytesIO()
+    figure.savefig(png, format="png", dpi=DPI)
+    figure.savefig(svg, format="svg", dpi=2 * DPI, metadata={"Date": None})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        figure.savefig(paths[0], dpi=DPI)
-        figure.savefig(paths[1], dpi=2 * DPI, metadata={"Date": None})
+        for path, drawn in zip(paths, (png, svg), strict=True):
+            write_whole(path, drawn.getvalue())
     except OSError as error:
         raise FaustnetError(f"{folder} takes no figures ({error.strerror}): choose another folder.") from None
     return paths

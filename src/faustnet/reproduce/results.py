@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from faustnet import locks
 from faustnet.errors import FaustnetError
+from faustnet.files import PARTIAL, write_whole
 from faustnet.paper import reported
 from faustnet.recipes import as_table, differences, recipe_from
 from faustnet.reproduce.wanted import Job, Wanted
-from faustnet.runs import ENVIRONMENT, Run, write_whole
+from faustnet.runs import ENVIRONMENT, Run
 
 KEPT = (
     "test_accuracy", "validation_accuracy", "layer_accuracy", "first_layers_accuracy", "voters", "forward_passes",
@@ -22,21 +24,16 @@ DIGITS = 6  # of a number that are kept
 
 @contextmanager
 def alone_in(out: Path) -> Iterator[None]:
-    """Make the folder, and keep others from training the same runs into it meanwhile."""
+    """Make the folder, and keep others from training the same runs into it meanwhile. What was being written there when
+    its writer was killed goes."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        lock = (out / ".lock").open("w")
     except OSError as error:
         raise FaustnetError(f"{out} cannot be written to ({error.strerror}): choose another --out.") from None
-    with lock:
-        try:
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # not on Windows
-            pass
-        except OSError:
-            raise FaustnetError(f"Somebody trains into {out} already: wait for that, or choose another --out.") from None
+    with locks.alone_in(out):
+        for path in out.rglob(f".*{PARTIAL}"):
+            if path.parent.suffix != ".run":  # runs have locks of their own, and tidy up when they are continued
+                path.unlink()
         yield
 
 

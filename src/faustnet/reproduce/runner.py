@@ -155,7 +155,13 @@ def results_of(
         say(one, f"{accuracy(result):.2%} in {result['seconds']:.0f} s")
         after()
 
-    work = Work([one for one in wanted if not is_done(one, out)], out, device, data_dir)
+    missing = []
+    for one in wanted:
+        if is_done(one, out):
+            shutil.rmtree(one.folder(out), ignore_errors=True)  # it may have been killed just before
+        else:
+            missing.append(one)
+    work = Work(missing, out, device, data_dir)
     work.on_begin, work.on_result = lambda one: say(one, "training"), on_result
     work.do(jobs)
     return [read_result(one.file(out)) for one in wanted]

@@ -1,0 +1,336 @@
+"""Kill trainings, continue them, and compare what they come to with the same trainings left alone.
+
+    python benchmarks/killing.py results/killing.json --runs 50    12 minutes on two cores (needs FAUSTNET_DATA)
+    python benchmarks/killing.py page                              write the table of docs/interruptions.md
+
+Each run is `faustnet train` in a process of its own that is killed several times, at moments drawn uniformly from the time
+that it takes undisturbed, start-up and all, and continued with --resume. Besides, runs are killed just before each of
+their operations on files, one after the other. After every kill every file in the run's folder must be whole. The file of
+results is written after each run; run again to continue.
+"""
+
+import argparse
+import csv
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from faustnet import runs
+from faustnet.checkpoints import Checkpoints
+from faustnet.data import DataSet, load_data
+from faustnet.environment import environment
+from faustnet.errors import FaustnetError
+from faustnet.files import is_partial, write_whole
+from faustnet.locks import LOCK
+from faustnet.model import ABOUT, CHECKSUM, is_whole, read_tensors
+from faustnet.recipes import Recipe, changed, write_recipe
+from faustnet.report.comparisons import markdown
+from faustnet.reproduce.runner import Watched
+from faustnet.runs import METRICS, MODEL, RECIPE
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "killing.json"
+PAGE = ROOT / "docs" / "interruptions.md"
+LEAST, KILLS = 2, 4  # of a run
+SMALL = {"network.widths": [64, 48], "network.embedding": 16, "training.batch_size": 64}
+DIGITS = {"dataset": "digits", "training.epochs": 40, **SMALL}
+KINDS: dict[str, dict[str, Any]] = {
+    "digits, faust-tuplet, sequential": DIGITS | {
+        "method": "faust-tuplet", "training.schedule": "sequential", "network.dropout": 0.1, "data.crop": 1,
+    },
+    "digits, faust-representative, wavefront": DIGITS | {
+        "method": "faust-representative", "training.schedule": "wavefront", "network.dropout": 0.2, "data.rotation": 10.0,
+    },
+    "digits, faust-representative, greedy": DIGITS | {
+        "method": "faust-representative", "training.schedule": "greedy", "network.dropout": 0.1, "optimiser.name": "muon",
+        "training.epochs": 12,
+    },
+    "digits, forward-forward, wavefront": DIGITS | {
+        "method": "forward-forward", "training.schedule": "wavefront", "network.input_dropout": 0.1, "data.crop": 1,
+    },
+    "mnist, backprop, sequential": SMALL | {
+        "dataset": "mnist", "method": "backprop", "training.schedule": "sequential", "network.dropout": 0.2,
+        "data.crop": 2, "data.cutout": 4, "training.epochs": 10, "training.validation": 52_000.0,
+        "training.evaluate_every": 10,
+    },
+}  # fmt: skip
+POINTED = list(KINDS)[:4]  # those that are killed before each operation
+STATES = (
+    "before the run began", "before the first checkpoint", "while training", "between model and figures", "at the end"
+)  # fmt: skip
+CPU = torch.device("cpu")
+EPOCHS = 3  # of those
+TIMES = ("seconds", "train_seconds", "seconds_per_image")  # which no two runs have in common
+
+
+def spoiled(folder: Path) -> list[str]:
+    """The files in a folder that are not whole; those that are being written, and say so by their names, do not count."""
+    found = []
+    for path in folder.rglob("*") if folder.exists() else ():
+        if path.is_file() and not is_partial(path) and path.name != LOCK and not _parses(path):
+            found.append(path.name)
+    return found
+
+
+def _parses(path: Path) -> bool:
+    try:
+        return _is_read(path)
+    except (ValueError, LookupError, FaustnetError):
+        return False
+
+
+def _is_read(path: Path) -> bool:
+    if path.suffix == ".safetensors":
+        notes, tensors = read_tensors(path)
+        about = json.loads(notes[ABOUT])
+        return CHECKSUM in about and is_whole(tensors, about)
+    text = path.read_text()
+    if path.suffix == ".toml":
+        return bool(tomllib.loads(text))
+    if path.suffix == ".csv":
+        return len({len(row) for row in csv.reader(text.splitlines())}) == 1 and text.endswith("\n")
+    return bool(json.loads(text)) and text.endswith("\n")
+
+
+def state(folder: Path) -> str:
+    """How far a run had come when it was killed."""
+    if not (folder / RECIPE).exists():
+        return "before the run began"
+    if (folder / METRICS).exists():
+        return "at the end"
+    if (folder / MODEL).exists():
+        return "between model and figures"
+    return "while training" if Checkpoints(folder).paths else "before the first checkpoint"
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """All that a run came to, but for times."""
+
+    def timeless(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: timeless(entry) for key, entry in value.items() if key not in TIMES}
+        return [timeless(entry) for entry in value] if isinstance(value, list) else value
+
+    run = runs.Run.open(folder)
+    return {
+        "model": (folder / MODEL).read_bytes(),
+        "history": timeless(run.history),
+        "metrics": timeless(run.metrics),
+        "files": sorted(path.name for path in folder.iterdir()),
+    }
+
+
+def trained(folder: Path, recipe: Path, seconds: float | None) -> bool:
+    """Train in a process of its own, which is killed after so many seconds; whether it came to the end. What a user would
+    type is typed: the run from its beginning, or --resume once there is one."""
+    how = ["--resume"] if (folder / RECIPE).exists() else ["--recipe", str(recipe)]
+    command = [sys.executable, "-m", "faustnet", "train", *how, "--out", str(folder), "--device", "cpu"]
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=one_thread) as process:
+        try:
+            _, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            return False
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {errors.decode()}")
+    return True
+
+
+def killed_at_random(kind: str, seed: int) -> dict[str, Any]:
+    """One run: left alone, then killed and continued."""
+    begin = time.perf_counter()
+    recipe = changed(Recipe(), KINDS[kind] | {"seed": seed})
+    moments = random.Random(f"{kind}, {seed}")
+    kills: list[dict[str, Any]] = []
+    broken: list[str] = []
+    ends: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as place:
+        alone, folder, file = (Path(place) / name for name in ("alone", "killed", "recipe.toml"))
+        file.write_text(write_recipe(recipe))
+        trained(alone, file, None)
+        life = time.perf_counter() - begin
+        while True:
+            after = moments.uniform(0, life) if len(kills) < KILLS else None
+            if trained(folder, file, after):
+                ends.append(outcome(folder))
+                if len(kills) >= LEAST:
+                    break
+                shutil.rmtree(folder)  # it was quicker than we were: once more
+                continue
+            writing = folder.exists() and any(map(is_partial, folder.iterdir()))
+            kills.append({"after_s": round(after or 0.0, 3), "found": state(folder), "writing": writing})
+            broken += spoiled(folder)
+        wanted = outcome(alone)
+    same = {f"same_{key}": all(end[key] == value for end in ends) for key, value in wanted.items()}
+    seconds = {"life_s": round(life, 2), "seconds": round(time.perf_counter() - begin, 1)}
+    return {"kind": kind, "seed": seed, **seconds, "kills": kills, "not_whole": broken, **same}
+
+
+def die_before(operation: int, folder: Path) -> None:
+    """Have this process kill itself just before its so-manieth operation that changes a file or a name in a folder."""
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        count += 1
+        if count == operation:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        changes = event in ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate")
+        changes = changes or (event == "open" and bool(arguments[2] & (os.O_WRONLY | os.O_RDWR)))
+        if changes and any(isinstance(one, str | os.PathLike) and str(one).startswith(str(folder)) for one in arguments):
+            step()
+
+    def synced(descriptor: int, fsync: Callable[[int], None] = os.fsync) -> None:
+        step()
+        fsync(descriptor)
+
+    sys.addaudithook(watch)
+    os.fsync = synced
+
+
+def forked(folder: Path, recipe: Recipe, data: DataSet, operation: int = 0) -> bool:
+    """Train in a copy of this process, which kills itself before an operation on files; whether it came to the end."""
+    child = os.fork()
+    if not child:
+        try:
+            die_before(operation, folder)
+            runs.SAVE_EVERY = 0.0
+            begun = (folder / RECIPE).exists()
+            runs.train(recipe, folder, device=CPU, progress=Watched(), resume=begun, data=data)
+            os._exit(0)
+        finally:
+            traceback.print_exc()
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, -signal.SIGKILL):
+        raise RuntimeError(f"training into {folder} ended with {code}")
+    return code == 0
+
+
+def killed_at_every_point(recipe: Recipe, place: Path) -> dict[str, Any]:
+    """A short run, killed before its first operation on files and continued, then before its second, and so on. This
+    process must not have trained before, for it is copied."""
+    begin = time.perf_counter()
+    data = load_data(recipe.dataset)
+    runs.set_up(recipe, data, CPU)  # imports what no copy then has to
+    forked(place / "alone", recipe, data)
+    wanted = outcome(place / "alone")
+    points = 0
+    found: Counter[str] = Counter()
+    different: list[int] = []
+    broken: list[str] = []
+    while not forked(folder := place / str(points + 1), recipe, data, points + 1):
+        points += 1
+        found[state(folder)] += 1
+        broken += spoiled(folder)
+        forked(folder, recipe, data)
+        if outcome(folder) != wanted:
+            different.append(points)
+    seconds = round(time.perf_counter() - begin, 1)
+    return {"points": points, "found": dict(found), "not_whole": broken, "different_after": different, "seconds": seconds}
+
+
+def study(path: Path, count: int, jobs: int) -> None:
+    found = json.loads(path.read_text()) if path.exists() else {"environment": environment(CPU, 0), "kinds": KINDS}
+    points, killed = found.setdefault("points", []), found.setdefault("runs", [])
+
+    def keep(part: list[dict[str, Any]], one: dict[str, Any], said: str) -> None:
+        part.append(one)
+        part.sort(key=lambda entry: (entry.get("seed", 0), list(KINDS).index(entry["kind"])))
+        write_whole(path, (json.dumps(found, indent=1) + "\n").encode())
+        print(f"{said}: {'the same to the bit' if is_good(one) else 'DIFFERENT'}", flush=True)
+
+    for kind in POINTED:
+        if kind not in {one["kind"] for one in points}:
+            with tempfile.TemporaryDirectory() as place:
+                recipe = changed(Recipe(), KINDS[kind] | {"training.epochs": EPOCHS})
+                one = {"kind": kind, "epochs": EPOCHS, **killed_at_every_point(recipe, Path(place))}
+            keep(points, one, f"{kind}, killed before {one['points']} operations in turn")
+    done = {(one["kind"], one["seed"]) for one in killed}
+    wanted = [(list(KINDS)[number % len(KINDS)], number // len(KINDS)) for number in range(count)]
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(killed_at_random, *one) for one in wanted if one not in done]
+        try:
+            for future in as_completed(futures):
+                one = future.result()
+                keep(killed, one, f"{len(killed) + 1}/{count} {one['kind']}, seed {one['seed']}, {len(one['kills'])} kills")
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def is_good(one: dict[str, Any]) -> bool:
+    """Whether a run came to what it comes to undisturbed, and never left a file that was not whole."""
+    same = all(value for key, value in one.items() if key.startswith("same_"))
+    return same and not one["not_whole"] and not one.get("different_after")
+
+
+def table(found: dict[str, Any]) -> str:
+    """Of all runs, by kind."""
+    rows = []
+    for kind in KINDS:
+        mine = [one for one in found["runs"] if one["kind"] == kind]
+        states = Counter(kill["found"] for one in mine for kill in one["kills"])
+        good = f"{sum(map(is_good, mine))} of {len(mine)}"
+        points = [one for one in found["points"] if one["kind"] == kind]
+        rows.append(
+            [kind, str(sum(states.values())), *(str(states[name]) for name in STATES), good,
+             ", ".join(f"{one['points'] - len(one['different_after'])} of {one['points']}" for one in points) or "–"]
+        )  # fmt: skip
+    broken = sum(len(one["not_whole"]) for one in [*found["runs"], *found["points"]])
+    about, seconds = found["environment"], sum(one["seconds"] for one in [*found["runs"], *found["points"]])
+    said = (
+        f"Files that were not whole: {broken}. Kills while a file was being written: "
+        f"{sum(kill['writing'] for one in found['runs'] for kill in one['kills'])}. PyTorch {about['torch']}, "
+        f"{about['processor']}; {seconds / 60:.0f} minutes of trainings, two at a time."
+    )
+    columns = ["runs", "kills", *STATES, "the same in the end", "the same after a kill before each operation"]
+    return markdown(columns, rows) + "\n\n" + said
+
+
+def with_table(page: str, found: dict[str, Any]) -> str:
+    """The page with the table between its marks written anew."""
+    begin, end = "<!-- killing: benchmarks/killing.py -->\n", "\n<!-- end -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    assert pattern.search(page), "the page has no room for the table"
+    return pattern.sub(lambda _: begin + table(found) + end, page, count=1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", help="the file of results, or the word page")
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
+    arguments = parser.parse_args()
+    if arguments.file == "page":
+        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), json.loads(RESULTS.read_text())), encoding="utf-8")
+        return
+    try:
+        study(Path(arguments.file), arguments.runs, arguments.jobs)
+    except KeyboardInterrupt:
+        print(f"Stopped; what was done is in {arguments.file}, and the same command goes on.")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
