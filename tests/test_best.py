@@ -15,7 +15,7 @@ from faustnet.data import ImageSource
 from faustnet.losses import squared_distances
 from faustnet.recipes import Recipe, as_table, changed, differences, recipe_from, shipped_recipes
 from faustnet.reproduce import ablation
-from faustnet.reproduce.ablation import AS_IT_IS, CHANGES, Ablation, ablations, read_ablations, summary, with_change
+from faustnet.reproduce.ablation import AS_IT_IS, CHANGES, Ablation, ablations, summary, with_change
 from faustnet.reproduce.best import TWIN, Best, best_names
 from faustnet.reproduce.runner import Watched
 
@@ -235,7 +235,7 @@ def test_ablation_measures_validation_images(faustnet: Command, tmp_path: Path, 
     result = json.loads((out / "ablation/digits-mlp-half-the-epochs-0.json").read_text())
     assert result["recipe"]["training"]["epochs"] == len(result["history"]) == 7
     assert "seed 0: " not in faustnet(*words).err, "what was trained is not trained again"
-    results = read_ablations(out)
+    results = ablation.TABLE.read(out)
     assert summary([{**one, "test_accuracy": 0.0} for one in results]) == list(cells.values())
     (out / "ablation/digits-mlp-half-the-epochs-0.json").write_text(json.dumps({**result, "validation_accuracy": None}))
     assert "is not a result of a run" in faustnet(*words).sentence

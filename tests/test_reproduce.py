@@ -1,13 +1,9 @@
 """The paper's table and figures, on small data: what is trained, what is kept, what is shown."""
 
 import json
-import os
 import shutil
 import signal
-import socket
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,7 @@ from faustnet.paper import TABLE_1
 from faustnet.recipes import shipped_recipes
 from faustnet.report.table1 import as_latex, as_markdown
 from faustnet.reproduce.figures import curves
-from faustnet.reproduce.results import alone_in, is_done, read_results, summary
+from faustnet.reproduce.results import is_done, read_results, summary
 from faustnet.reproduce.runner import Watched
 from faustnet.reproduce.wanted import Wanted
 from faustnet.training import Diverged, Trainer
@@ -70,16 +66,12 @@ def test_a_result_says_what_it_was_made_with(made: Path) -> None:
 def test_what_is_done_is_not_done_again_and_more_seeds_are_added(made: Path, faustnet: Command, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path / "out")
     before = results(tmp_path / "out")
-    for name in (".table1.json.abc.part", "table1/tuned/.digits-2x24-backprop-0.json.abc.part"):
-        (tmp_path / "out" / name).write_text("cut sho")
-    (tmp_path / "out/table1/tuned/digits-2x24-backprop-0.run").mkdir()
     answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "3", "--out", tmp_path / "out")
     assert answer.code == 0
     after = results(tmp_path / "out")
     assert {name: after[name] for name in before} == before
     assert len(after) == 6
     assert [line.split()[0] for line in answer.err.splitlines()] == ["5/6", "6/6"]
-    assert not [*(tmp_path / "out").rglob(".*"), *(tmp_path / "out").rglob("*.run")], "nothing is left of what was killed"
     assert "Backpropagation" in answer.out
     assert "digits" in answer.out
 
@@ -107,44 +99,6 @@ def test_several_processes_come_to_the_same_results(made: Path, faustnet: Comman
     assert len(results(tmp_path)) == 2
 
 
-def started_in_a_process(out: Path) -> subprocess.Popen[str]:
-    """A quick run and a slow one side by side, as soon as the quick one is done."""
-    words = [*SMALL, "--methods", "backprop,faust-tuplet", "--seeds", "1", "--jobs", "2", "--out", str(out)]
-    command = [sys.executable, "-m", "faustnet", "reproduce", "table1", *words]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    assert process.stderr is not None
-    assert "1/2 backprop" in process.stderr.readline()
-    return process
-
-
-def workers(process: subprocess.Popen[str]) -> list[int]:
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
-@pytest.mark.parametrize("how", ["Ctrl-C", "terminate", "kill a worker", "kill"])
-def test_several_processes_stop_together_and_can_go_on(how: str, faustnet: Command, tmp_path: Path) -> None:
-    process = started_in_a_process(tmp_path)
-    children = workers(process)
-    assert len(children) == 2
-    if how == "Ctrl-C":
-        os.killpg(process.pid, signal.SIGINT)
-    elif how == "kill a worker":
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-    else:
-        process.send_signal(signal.SIGTERM if how == "terminate" else signal.SIGKILL)
-    _, said = process.communicate()
-    assert process.returncode == {"kill a worker": 2, "kill": -signal.SIGKILL}.get(how, 130)
-    assert "Traceback" not in said
-    assert ("goes on" in said) == (how != "kill")
-    assert not (tmp_path / "table1/tuned/digits-2x24-faust-tuplet-0.json").exists()
-    again = faustnet("reproduce", "table1", *SMALL, "--methods", "backprop,faust-tuplet", "--seeds", "1", "--out", tmp_path)
-    assert again.code == 0, again.err
-    assert len(results(tmp_path)) == 2
-
-
 def test_one_that_diverges_does_not_keep_the_others_from_being_trained(
     faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,13 +111,6 @@ def test_one_that_diverges_does_not_keep_the_others_from_being_trained(
     assert answer.code == 2
     assert "but not backprop on digits, 2x24, tuned, seed 0: The loss is no longer" in answer.sentence
     assert [*results(tmp_path)] == ["digits-2x24-faust-representative-0.json"]
-
-
-def test_two_do_not_train_into_one_folder(faustnet: Command, tmp_path: Path) -> None:
-    with alone_in(tmp_path):
-        answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path)
-    assert answer.code == 2
-    assert f"trains into {tmp_path} already, process {os.getpid()} on {socket.gethostname()}" in answer.sentence
 
 
 def test_a_name_twice_is_one_run(faustnet: Command, tmp_path: Path) -> None:
@@ -221,6 +168,10 @@ def test_a_result_of_another_recipe_is_neither_used_nor_lost(made: Path, faustne
         (["--recipes", "best"], "choose paper, tuned"),
         (["--seeds", "0"], "from one seed to 1000, not 0"),
         (["--jobs", "0"], "one process or more, not 0"),
+        (["--backend", "rey"], "There is no backend 'rey': did you mean ray?"),
+        (["--backend", "dask"], "works on a cluster: give its --address, like tcp://HOST:8786"),
+        (["--address", "HOST:6379"], "say of which kind with --backend dask or ray"),
+        (["--backend", "ray", "--address", "HOST:6379", "--device", "gpu"], "There is no device 'gpu'"),
     ],
 )
 def test_what_cannot_be_reproduced_is_said_in_a_sentence(

@@ -10,11 +10,12 @@ from typing import Any
 
 from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
+from faustnet.files import write_whole
 from faustnet.history import Epoch, curves
 from faustnet.model import Model
 from faustnet.progress import Lines
 from faustnet.recipes import dotted, write_recipe
-from faustnet.runs import Progress, write_whole
+from faustnet.runs import Progress
 from faustnet.training import Trainer
 
 FOLDER = "tensorboard"  # in a run's

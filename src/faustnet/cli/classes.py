@@ -11,8 +11,9 @@ from faustnet.cli.app import DataDir, Device, app, check_writable, option
 from faustnet.data import image_files, read_image
 from faustnet.devices import choose_device
 from faustnet.errors import require
+from faustnet.files import write_whole
 from faustnet.model import UNKNOWN, Model
-from faustnet.runs import MODEL, Run, divided, write_whole
+from faustnet.runs import MODEL, Run, divided
 
 Out = Annotated[Path | None, option("Write the new model there, and leave the run as it is.", "the run's model")]
 

@@ -19,12 +19,13 @@ from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.evaluation import compare_weightings
 from faustnet.export import export_run
+from faustnet.files import write_whole
 from faustnet.inspection import inspect_run
 from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.model import EarlyPrediction, Model, Prediction
 from faustnet.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
 from faustnet.report.page import plotly_script, render_page
-from faustnet.runs import Run, Stopped, divided, model_at, write_whole
+from faustnet.runs import Run, Stopped, divided, model_at
 from faustnet.runs import train as train_recipe
 from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table, print_weightings
 from faustnet.tracking import watching

@@ -21,6 +21,7 @@ from faustnet.reproduce.rejection import STRANGE, all_rejections, study_rejectio
 from faustnet.reproduce.studies import COUNTS, DRAWS, choices, study_representatives
 from faustnet.reproduce.table1 import reproduce_table1
 from faustnet.reproduce.wanted import FAMILIES, NETWORKS, all_wanted
+from faustnet.reproduce.workers import Workers
 from faustnet.tables import print_table
 
 reproduce = typer.Typer(help="Make tables and figures anew, the paper's and others: train what is missing, then write them.")
@@ -28,7 +29,14 @@ app.add_typer(reproduce, name="reproduce", no_args_is_help=True)
 
 OUT = Path("runs/reproduce")
 
-Jobs = Annotated[int, typer.Option(help="How many runs to train at the same time, each in a process of its own.")]
+Jobs = Annotated[
+    int | None,
+    option("How many runs to train at the same time, each in a process of its own.", "1, or all that a cluster can"),
+]
+Backend = Annotated[
+    str, typer.Option(help="Whose processes: loky, this machine's; dask or ray, those of the cluster at --address.")
+]
+Address = Annotated[str | None, option("Where a cluster is, e.g. tcp://HOST:8786 (dask) or HOST:6379 (ray).", "none")]
 Out = Annotated[Path, typer.Option(help="Where results are kept; what is there already is not made again.")]
 
 Seeds = Annotated[int, typer.Option(help="How many seeds, from 0.")]
@@ -49,7 +57,9 @@ def table1(
         str, _listed("Families of recipes: paper, what the paper states; tuned, what was best on validation images")
     ] = ",".join(FAMILIES),
     seeds: Seeds = 5,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    backend: Backend = "loky",
+    address: Address = None,
     out: Out = OUT,
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -61,8 +71,9 @@ def table1(
     """
     named = None if methods is None else _names(methods)
     wanted = all_wanted(_names(recipes), named, _names(datasets), _names(networks), seeds)
+    workers = Workers(device, data_dir, jobs, backend, address)
     with _goes_on(out):
-        reproduce_table1(wanted, out, choose_device(device).type, data_dir, _checked(jobs))
+        reproduce_table1(wanted, out, workers)
 
 
 @reproduce.command("figure1")
@@ -92,15 +103,17 @@ def figure3_(
     dataset: Dataset = "cifar10",
     network: Network = "3x500",
     seeds: Seeds = 5,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    backend: Backend = "loky",
+    address: Address = None,
     out: Out = OUT,
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
     """Convergence of Forward-Forward, FAUST and backprop by the paper's recipes: table 1's runs, epoch by epoch."""
+    workers = Workers(device, data_dir, jobs, backend, address)
     with _goes_on(out):
-        where = choose_device(device).type
-        _say_where(draw_figure3(out, dataset, network, seeds, where, data_dir, _checked(jobs), _said))
+        _say_where(draw_figure3(out, dataset, network, seeds, workers, _said))
 
 
 @reproduce.command()
@@ -109,7 +122,9 @@ def representatives(
     network: Network = "3x500",
     draws: Annotated[int, typer.Option(help="How many random choices of a single image.")] = DRAWS,
     counts: Annotated[str, _listed("How many references of each class")] = ",".join(map(str, COUNTS)),
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    backend: Backend = "loky",
+    address: Address = None,
     out: Out = OUT,
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -120,9 +135,9 @@ def representatives(
     """
     require(1 <= draws <= 1000, f"There are 1 to 1000 draws, not {draws}.")
     wanted = choices(_names(datasets), network, draws, numbers(counts, "--counts"))
+    workers = Workers(device, data_dir, jobs, backend, address)
     with _goes_on(out):
-        where = choose_device(device).type
-        _say_where(study_representatives(wanted, out, where, data_dir, _checked(jobs), _said))
+        _say_where(study_representatives(wanted, out, workers, _said))
 
 
 @reproduce.command()
@@ -130,7 +145,9 @@ def best(
     names: Annotated[str | None, option("Recipes, e.g. cifar10/mlp,mnist/mlp.", "all but those of digits")] = None,
     seeds: Seeds = 3,
     twins: Annotated[bool, typer.Option(help="Train each one's backprop twin as well.")] = True,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    backend: Backend = "loky",
+    address: Address = None,
     out: Out = OUT,
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -141,8 +158,9 @@ def best(
     same command goes on.
     """
     wanted = all_best(None if names is None else _names(names), seeds, twins=twins)
+    workers = Workers(device, data_dir, jobs, backend, address)
     with _goes_on(out):
-        cells = reproduce_best(wanted, out, choose_device(device).type, data_dir, _checked(jobs), _said)
+        cells = reproduce_best(wanted, out, workers, _said)
     print_table(PAIR_COLUMNS, pair_rows(cells), numbers=PAIR_COLUMNS[1:])
     two = "; where there are two figures, FAUST's and backprop's" if twins else ""
     typer.echo(f"% of the test images, mean ± standard deviation{two}. {_table_in(out, 'best')}")
@@ -152,7 +170,9 @@ def best(
 def ablation(
     base: Annotated[str, typer.Option(help="A recipe among the best, as DATASET/NAME.")] = "cifar10/mlp",
     seeds: Seeds = 3,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    backend: Backend = "loky",
+    address: Address = None,
     out: Out = OUT,
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -163,8 +183,9 @@ def ablation(
     OUT/ablation; the table is OUT/ablation.json and .md. Ctrl-C loses nothing: the same command goes on.
     """
     wanted = ablations(base, seeds)
+    workers = Workers(device, data_dir, jobs, backend, address)
     with _goes_on(out):
-        cells = reproduce_ablation(wanted, out, choose_device(device).type, data_dir, _checked(jobs), _said)
+        cells = reproduce_ablation(wanted, out, workers, _said)
     print_table(CHANGE_COLUMNS, change_rows(cells), numbers=CHANGE_COLUMNS[1:])
     typer.echo(f"% of the validation images, mean ± standard deviation. {_table_in(out, 'ablation')}")
 
@@ -175,7 +196,9 @@ def new_classes(
     classes: Annotated[str, _listed("Classes to leave out in turn, by number")] = ",".join(map(str, range(CLASSES))),
     references: Annotated[str, _listed("How many references a class has")] = "1,10",
     seeds: Seeds = 1,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    backend: Backend = "loky",
+    address: Address = None,
     out: Out = OUT,
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -187,8 +210,9 @@ def new_classes(
     """
     numbered, counts = numbers(classes, "--classes"), numbers(references, "--references")
     wanted = all_added(_names(datasets), numbered, counts, seeds)
+    workers = Workers(device, data_dir, jobs, backend, address)
     with _goes_on(out):
-        cells = study_new_classes(wanted, out, choose_device(device).type, data_dir, _checked(jobs), _said)
+        cells = study_new_classes(wanted, out, workers, _said)
     print_table(ADDED_COLUMNS, added_rows(cells), numbers=ADDED_COLUMNS[2:])
     typer.echo(f"% of the test images, ± standard deviation over the classes. {_table_in(out, 'new-classes')}")
 
@@ -197,7 +221,9 @@ def new_classes(
 def rejection(
     datasets: Annotated[str, _listed("Data sets, each with the other as what is to be rejected")] = ",".join(STRANGE),
     seeds: Seeds = 3,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    backend: Backend = "loky",
+    address: Address = None,
     out: Out = OUT,
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -208,8 +234,9 @@ def rejection(
     nothing: the same command goes on.
     """
     wanted = all_rejections(_names(datasets), seeds)
+    workers = Workers(device, data_dir, jobs, backend, address)
     with _goes_on(out):
-        cells = study_rejection(wanted, out, choose_device(device).type, data_dir, _checked(jobs), _said)
+        cells = study_rejection(wanted, out, workers, _said)
     print_table(REJECTION_COLUMNS, rejection_rows(cells), numbers=REJECTION_COLUMNS[3:])
     typer.echo(f"In %, of the test images where nothing is said. {_table_in(out, 'rejection')}")
 
@@ -234,11 +261,6 @@ def _goes_on(out: Path) -> Iterator[None]:
 
 def _say_where(paths: list[Path]) -> None:
     typer.echo(f"written: {', '.join(map(str, paths))}")
-
-
-def _checked(jobs: int) -> int:
-    require(jobs >= 1, f"Runs are trained by one process or more, not {jobs}.")
-    return jobs
 
 
 def _names(text: str) -> list[str]:

@@ -12,10 +12,10 @@ from faustnet.methods import method_named
 from faustnet.recipes import Recipe, changed, differences, dotted
 from faustnet.report.comparisons import CHANGE_COLUMNS, change_rows, markdown
 from faustnet.reproduce.best import Best, best_names
-from faustnet.reproduce.results import alone_in, mean_and_std, read_all, write_lines
-from faustnet.reproduce.runner import results_of
+from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import check_seeds, on_validation
-from faustnet.runs import write_whole
+from faustnet.reproduce.work import Lines, reproduced
+from faustnet.reproduce.workers import Workers
 
 AS_IT_IS = "nothing"
 
@@ -142,38 +142,11 @@ def ablations(base: str, seeds: int) -> list[Ablation]:
 
 
 def reproduce_ablation(
-    wanted: list[Ablation],
-    out: Path,
-    device: str,
-    data_dir: Path | None,
-    jobs: int,
-    say: Callable[[object, str], None],
+    wanted: list[Ablation], out: Path, workers: Workers, say: Callable[[object, str], None]
 ) -> list[dict[str, Any]]:
-    """Train what is missing, and with each result write OUT/ablation.json and .md. → the cells of what was asked for"""
-    with alone_in(out):
-        read_ablations(out)  # to find out now whether the table can be written in the end
-        results_of(wanted, out, device, data_dir, jobs, say, lambda: write_ablations(out))
-        cells = write_ablations(out)
+    """OUT/ablation.json and .md. → the cells of what was asked for"""
+    cells = reproduced(TABLE, wanted, out, workers, Lines(out, say))
     return [cell for cell in cells if cell["base"] == wanted[0].base]
-
-
-def read_ablations(out: Path) -> list[dict[str, Any]]:
-    def job(result: dict[str, Any]) -> Ablation:
-        return Ablation(result["base"], result["change"], result["seed"])
-
-    return read_all(out, "ablation/*.json", job, "an ablation")
-
-
-def write_ablations(out: Path) -> list[dict[str, Any]]:
-    """Of all results that are there, a table for each base."""
-    cells = summary(read_ablations(out))
-    write_lines(out / "ablation.json", cells)
-    tables = [
-        f"{base}:\n\n{markdown(CHANGE_COLUMNS, change_rows([cell for cell in cells if cell['base'] == base]))}\n"
-        for base in dict.fromkeys(cell["base"] for cell in cells)
-    ]
-    write_whole(out / "ablation.md", "\n".join(tables).encode())
-    return cells
 
 
 def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -189,3 +162,22 @@ def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         difference = None if whole is None else round(sum(mine) / len(mine) - sum(whole) / len(whole), 3)
         cells.append({"base": base, "change": change, **mean_and_std(mine), "difference": difference, "seeds": len(mine)})
     return cells
+
+
+def by_base(cells: list[dict[str, Any]]) -> dict[str, str]:
+    """A table for each base."""
+    tables = [
+        f"{base}:\n\n{markdown(CHANGE_COLUMNS, change_rows([cell for cell in cells if cell['base'] == base]))}\n"
+        for base in dict.fromkeys(cell["base"] for cell in cells)
+    ]
+    return {"md": "\n".join(tables)}
+
+
+TABLE = ResultTable(
+    "ablation",
+    "ablation/*.json",
+    "an ablation",
+    job=lambda result: Ablation(result["base"], result["change"], result["seed"]),
+    cells=summary,
+    texts=by_base,
+)

@@ -9,10 +9,10 @@ from typing import Any
 from faustnet.errors import require, unknown
 from faustnet.recipes import Recipe, recipe_from, shipped_recipe, shipped_recipes
 from faustnet.report.comparisons import PAIR_COLUMNS, markdown, pair_rows
-from faustnet.reproduce.results import alone_in, mean_and_std, read_all, write_lines
-from faustnet.reproduce.runner import results_of
+from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import check_seeds
-from faustnet.runs import write_whole
+from faustnet.reproduce.work import Lines, reproduced
+from faustnet.reproduce.workers import Workers
 
 FAMILY, TWIN = "best/", "-backprop"
 
@@ -69,32 +69,12 @@ def all_best(names: list[str] | None, seeds: int, *, twins: bool) -> list[Best]:
 
 
 def reproduce_best(
-    wanted: list[Best],
-    out: Path,
-    device: str,
-    data_dir: Path | None,
-    jobs: int,
-    say: Callable[[object, str], None],
+    wanted: list[Best], out: Path, workers: Workers, say: Callable[[object, str], None]
 ) -> list[dict[str, Any]]:
-    """Train what is missing, and with each result write OUT/best.json and .md. → the cells of what was asked for"""
-    with alone_in(out):
-        read_best(out)  # to find out now whether the table can be written in the end
-        results_of(wanted, out, device, data_dir, jobs, say, lambda: write_best(out))
-        cells = write_best(out)
+    """OUT/best.json and .md. → the cells of what was asked for"""
+    cells = reproduced(TABLE, wanted, out, workers, Lines(out, say))
     asked = {one.name for one in wanted}
     return [cell for cell in cells if cell["name"] in asked]
-
-
-def read_best(out: Path) -> list[dict[str, Any]]:
-    return read_all(out, "best/*.json", lambda result: Best(result["name"], result["seed"]), "a recipe among the best")
-
-
-def write_best(out: Path) -> list[dict[str, Any]]:
-    """Of all results that are there."""
-    cells = summary(read_best(out))
-    write_lines(out / "best.json", cells)
-    write_whole(out / "best.md", (markdown(PAIR_COLUMNS, pair_rows(cells)) + "\n").encode())
-    return cells
 
 
 def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -117,3 +97,13 @@ def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for name, found in by_name.items()
     ]
+
+
+TABLE = ResultTable(
+    "best",
+    "best/*.json",
+    "a recipe among the best",
+    job=lambda result: Best(result["name"], result["seed"]),
+    cells=summary,
+    texts=lambda cells: {"md": markdown(PAIR_COLUMNS, pair_rows(cells)) + "\n"},
+)

@@ -11,15 +11,19 @@ import torch
 
 from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
+from faustnet.files import write_whole
 from faustnet.inspection import balanced, fisher_score, layer_embeddings, tsne
 from faustnet.layers import DenseLayer
 from faustnet.model import Model
 from faustnet.recipes import as_table, recipe_from
 from faustnet.report.figures import drawing, figure1, figure2, figure3, save
-from faustnet.reproduce.results import alone_in, mean_and_std
-from faustnet.reproduce.runner import data_of, results_of, trained
+from faustnet.reproduce.claims import claimed
+from faustnet.reproduce.results import mean_and_std, writing_to
+from faustnet.reproduce.runner import CLAIMS, data_of, trained
 from faustnet.reproduce.wanted import Wanted, all_wanted
-from faustnet.runs import ENVIRONMENT, Progress, write_whole
+from faustnet.reproduce.work import Lines, results_of
+from faustnet.reproduce.workers import Workers
+from faustnet.runs import ENVIRONMENT, Progress
 
 POINTS = 1000  # test images in a panel of figure 2
 COMPARED = {"forward-forward": "FF", "faust-representative": "FAUST", "backprop": "BP"}  # figure 3's panels
@@ -61,11 +65,14 @@ def draw_figure2(
     """t-SNE of each layer's embeddings of test images, and its Fisher score; the facts are kept in OUT/figure2.json."""
     wanted = Wanted("tuned", "faust-representative", dataset, network, 0)
     path, folder = out / "figure2.json", out / "figure2.run"
-    with drawing(), alone_in(out):
+    with writing_to(out):  # to find out now whether it can be
+        pass
+    with drawing():
         if not path.exists():
-            facts = embedded(wanted, folder, device, data_of(dataset, data_dir), progress)
-            write_whole(path, (json.dumps(facts) + "\n").encode())
-        shutil.rmtree(folder, ignore_errors=True)
+            with claimed(out / CLAIMS / "figure2.claim"):
+                facts = embedded(wanted, folder, device, data_of(dataset, data_dir), progress)
+                write_whole(path, (json.dumps(facts) + "\n").encode())
+                shutil.rmtree(folder, ignore_errors=True)
         facts = _facts(path)
         if recipe_from(facts["recipe"]) != wanted.recipe:
             raise FaustnetError(f"{path} was made with another recipe: move it away, or choose another --out.")
@@ -103,19 +110,12 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def draw_figure3(
-    out: Path,
-    dataset: str,
-    network: str,
-    seeds: int,
-    device: str,
-    data_dir: Path | None,
-    jobs: int,
-    say: Callable[[object, str], None],
+    out: Path, dataset: str, network: str, seeds: int, workers: Workers, say: Callable[[object, str], None]
 ) -> list[Path]:
     """Accuracy by epoch of the table's runs by the paper's recipes, for each layer alone and for the first ones together."""
     runs = all_wanted(["paper"], list(COMPARED), [dataset], [network], seeds)
-    with drawing(), alone_in(out):
-        results = results_of(runs, out, device, data_dir, jobs, say)
+    with drawing():
+        results = results_of(runs, out, workers, Lines(out, say))
         drawn = [
             {"title": title, "curves": curves([result for result in results if result["method"] == method])}
             for method, title in COMPARED.items()

@@ -17,10 +17,10 @@ from faustnet.recipes import Recipe, changed
 from faustnet.references import KINDS
 from faustnet.report.classes import ADDED_COLUMNS, added_rows
 from faustnet.report.comparisons import markdown
-from faustnet.reproduce.results import alone_in, mean_and_std, read_all, write_lines
-from faustnet.reproduce.runner import results_of
+from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import Wanted, check_seeds
-from faustnet.runs import write_whole
+from faustnet.reproduce.work import Lines, reproduced
+from faustnet.reproduce.workers import Workers
 
 EXAMPLES = (1, 10, 100)  # that a class is added from
 DRAWS = 5  # of as many
@@ -112,27 +112,10 @@ def all_added(datasets: Sequence[str], classes: Sequence[int], references: Seque
 
 
 def study_new_classes(
-    wanted: list[Added],
-    out: Path,
-    device: str,
-    data_dir: Path | None,
-    jobs: int,
-    say: Callable[[object, str], None],
+    wanted: list[Added], out: Path, workers: Workers, say: Callable[[object, str], None]
 ) -> list[dict[str, Any]]:
-    """Train what is missing, and write OUT/new-classes.json and .md of all results that are there. → their cells"""
-    with alone_in(out):
-        results_of(wanted, out, device, data_dir, jobs, say)
-        cells = summary(read_added(out))
-        write_lines(out / "new-classes.json", cells)
-        write_whole(out / "new-classes.md", (markdown(ADDED_COLUMNS, added_rows(cells)) + "\n").encode())
-    return cells
-
-
-def read_added(out: Path) -> list[dict[str, Any]]:
-    def job(result: dict[str, Any]) -> Added:
-        return Added(*(result[key] for key in ("dataset", "left_out", "references", "seed")))
-
-    return read_all(out, "new-classes/*.json", job, "the study of new classes")
+    """OUT/new-classes.json and .md of all results that are there. → their cells"""
+    return reproduced(TABLE, wanted, out, workers, Lines(out, say))
 
 
 def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -157,3 +140,13 @@ def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for (dataset, references, kind, examples), mine in found.items()
     ]
+
+
+TABLE = ResultTable(
+    "new-classes",
+    "new-classes/*.json",
+    "the study of new classes",
+    job=lambda result: Added(*(result[key] for key in ("dataset", "left_out", "references", "seed"))),
+    cells=summary,
+    texts=lambda cells: {"md": markdown(ADDED_COLUMNS, added_rows(cells)) + "\n"},
+)

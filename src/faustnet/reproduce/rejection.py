@@ -16,10 +16,11 @@ from faustnet.recipes import Recipe, changed
 from faustnet.references import margin, nearness
 from faustnet.report.classes import REJECTION_COLUMNS, rejection_rows
 from faustnet.report.comparisons import markdown
-from faustnet.reproduce.results import alone_in, mean_and_std, read_all, write_lines
-from faustnet.reproduce.runner import results_of
+from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import Wanted, check_seeds, on_validation
-from faustnet.runs import divided, write_whole
+from faustnet.reproduce.work import Lines, reproduced
+from faustnet.reproduce.workers import Workers
+from faustnet.runs import divided
 
 STRANGE = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}  # whose images are of no known class
 METHODS = ("faust-representative", "backprop")
@@ -112,27 +113,10 @@ def all_rejections(datasets: Sequence[str], seeds: int) -> list[Rejection]:
 
 
 def study_rejection(
-    wanted: list[Rejection],
-    out: Path,
-    device: str,
-    data_dir: Path | None,
-    jobs: int,
-    say: Callable[[object, str], None],
+    wanted: list[Rejection], out: Path, workers: Workers, say: Callable[[object, str], None]
 ) -> list[dict[str, Any]]:
-    """Train what is missing, and write OUT/rejection.json and .md of all results that are there. → their cells"""
-    with alone_in(out):
-        results_of(wanted, out, device, data_dir, jobs, say)
-        cells = summary(read_rejections(out))
-        write_lines(out / "rejection.json", cells)
-        write_whole(out / "rejection.md", (markdown(REJECTION_COLUMNS, rejection_rows(cells)) + "\n").encode())
-    return cells
-
-
-def read_rejections(out: Path) -> list[dict[str, Any]]:
-    def job(result: dict[str, Any]) -> Rejection:
-        return Rejection(*(result[key] for key in ("dataset", "method", "seed")))
-
-    return read_all(out, "rejection/*.json", job, "the study of rejection")
+    """OUT/rejection.json and .md of all results that are there. → their cells"""
+    return reproduced(TABLE, wanted, out, workers, Lines(out, say))
 
 
 def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -155,3 +139,13 @@ def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for (dataset, strange, method, score), mine in found.items()
     ]
+
+
+TABLE = ResultTable(
+    "rejection",
+    "rejection/*.json",
+    "the study of rejection",
+    job=lambda result: Rejection(*(result[key] for key in ("dataset", "method", "seed"))),
+    cells=summary,
+    texts=lambda cells: {"md": markdown(REJECTION_COLUMNS, rejection_rows(cells)) + "\n"},
+)

@@ -4,12 +4,13 @@ import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faustnet import locks
 from faustnet.errors import FaustnetError
-from faustnet.files import PARTIAL, write_whole
+from faustnet.files import write_whole
+from faustnet.locks import alone_in
 from faustnet.paper import reported
 from faustnet.recipes import as_table, differences, recipe_from
 from faustnet.reproduce.wanted import Job, Wanted
@@ -20,21 +21,44 @@ KEPT = (
     "schedule", "epochs", "train_seconds", "parameters", "trunk_parameters",
 )  # fmt: skip
 DIGITS = 6  # of a number that are kept
+RESULTS = "table1/*/*-*x*-*-*.json"  # of table 1
 
 
 @contextmanager
-def alone_in(out: Path) -> Iterator[None]:
-    """Make the folder, and keep others from training the same runs into it meanwhile. What was being written there when
-    its writer was killed goes."""
+def writing_to(out: Path) -> Iterator[None]:
+    """Make the folder, and let nobody else write its tables meanwhile."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FaustnetError(f"{out} cannot be written to ({error.strerror}): choose another --out.") from None
-    with locks.alone_in(out):
-        for path in out.rglob(f".*{PARTIAL}"):
-            if path.parent.suffix != ".run":  # runs have locks of their own, and tidy up when they are continued
-                path.unlink()
+    with alone_in(out, wait=True):
         yield
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """What is made of all results of one kind: OUT/NAME.json with the cells, and texts of them beside it. `job` says whose
+    a result is, `what` what it is of."""
+
+    name: str
+    pattern: str  # of the results' paths
+    what: str
+    job: Callable[[dict[str, Any]], Job]
+    cells: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+    texts: Callable[[list[dict[str, Any]]], dict[str, str]] = lambda cells: {}  # by ending
+
+    def read(self, out: Path) -> list[dict[str, Any]]:
+        """All results that are there."""
+        return read_all(out, self.pattern, self.job, self.what)
+
+    def write(self, out: Path) -> list[dict[str, Any]]:
+        """→ the cells"""
+        with writing_to(out):
+            cells = self.cells(self.read(out))
+            write_lines(out / f"{self.name}.json", cells)
+            for ending, text in self.texts(cells).items():
+                write_whole(out / f"{self.name}.{ending}", text.encode())
+        return cells
 
 
 def write_result(wanted: Job, run: Run, seconds: float, out: Path, more: dict[str, Any]) -> None:
@@ -89,13 +113,14 @@ def is_done(wanted: Job, out: Path) -> bool:
     return True
 
 
+def wanted_of(result: dict[str, Any]) -> Wanted:
+    """The run of table 1 that a result is of."""
+    return Wanted(*(result[key] for key in ("family", "method", "dataset", "network", "seed")))
+
+
 def read_results(out: Path) -> list[dict[str, Any]]:
     """All that there are of table 1."""
-
-    def wanted(result: dict[str, Any]) -> Wanted:
-        return Wanted(*(result[key] for key in ("family", "method", "dataset", "network", "seed")))
-
-    return read_all(out, "table1/*/*-*x*-*-*.json", wanted, "table 1")
+    return read_all(out, RESULTS, wanted_of, "table 1")
 
 
 def read_all(out: Path, pattern: str, job: Callable[[dict[str, Any]], Job], what: str) -> list[dict[str, Any]]:

@@ -1,48 +1,65 @@
-"""Trains what is wanted and not there yet: here, or by several processes at once."""
+"""Trains one run and keeps its result, unless somebody else is at it: in this process, or in a worker of any kind."""
 
 import functools
+import os
+import platform
 import shutil
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from faustnet.data import DataSet, load_data
-from faustnet.errors import FaustnetError
+from faustnet.devices import choose_device
+from faustnet.errors import FaustnetError, require
 from faustnet.history import Epoch
 from faustnet.model import Model
 from faustnet.recipes import Recipe
-from faustnet.reproduce.results import accuracy, is_done, read_result, write_result
+from faustnet.reproduce.claims import Beating, Claim, holder_of, take, time_of
+from faustnet.reproduce.results import is_done, write_result
 from faustnet.reproduce.wanted import Job, Study
-from faustnet.runs import RECIPE, Progress, Run, train
+from faustnet.runs import RECIPE, Progress, Run, Stopped, train
 from faustnet.training import Diverged, Trainer
+from faustnet.version import VERSION
 
 DIES_WITH_PARENT = 1  # Linux's name for it: PR_SET_PDEATHSIG
+CLAIMS = ".claims"  # a folder in OUT
+ONE_AT_A_TIME = threading.Lock()  # in a process, whose runs would share its random numbers
 
 
 class Watched:
-    """Hears of a training's epochs, and says nothing else."""
+    """Hears of a training's epochs, and can stop it."""
 
     def __init__(self, on_epoch: Callable[[int, int], None] = lambda done, epochs: None):
-        self.on_epoch, self.epochs = on_epoch, 0
+        self.on_epoch = on_epoch
+        self.done = self.epochs = 0
+        self.trainer: Trainer | None = None
+        self.stopping = False
 
     def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
-        self.epochs = trainer.epochs
+        self.trainer, self.epochs = trainer, trainer.epochs
+        if self.stopping:
+            trainer.stop()
 
     def batch(self) -> None: ...
 
     def epoch(self, epoch: Epoch) -> None:
-        self.on_epoch(epoch.epoch, self.epochs)
+        self.done = epoch.epoch
+        self.on_epoch(self.done, self.epochs)
 
     def end(self) -> None: ...
+
+    def stop(self) -> None:
+        self.stopping = True
+        if self.trainer is not None:
+            self.trainer.stop()
 
 
 @functools.lru_cache(maxsize=4)
@@ -71,159 +88,122 @@ def train_wanted(wanted: Job, out: Path, device: str, data_dir: Path | None, pro
     shutil.rmtree(folder)
 
 
-class Work:
-    """What is to be trained. Whoever wants to hear of a run that is begun, of its epochs (if it is trained here), of its
-    result or that it comes to none sets `on_begin`, `on_epoch`, `on_result` and `on_diverged`."""
+class What(Enum):
+    """What came of an attempt to train a run."""
 
-    on_begin: Callable[[Job], None] = staticmethod(lambda wanted: None)
-    on_epoch: Callable[[Job, int, int], None] = staticmethod(lambda wanted, done, epochs: None)
-    on_result: Callable[[Job], None] = staticmethod(lambda wanted: None)
-    on_diverged: Callable[[Job], None] = staticmethod(lambda wanted: None)
-
-    def __init__(self, missing: Sequence[Job], out: Path, device: str, data_dir: Path | None):
-        self.missing, self.where = missing, (out, device, data_dir)
-        self.diverged: list[str] = []
-
-    def do(self, jobs: int) -> None:
-        """A run that diverges does not keep the others from being trained; any other mistake does."""
-        if jobs > 1 and len(self.missing) > 1:
-            self._side_by_side(min(jobs, len(self.missing)))
-        else:
-            for wanted in self.missing:
-                self.on_begin(wanted)
-                try:
-                    train_wanted(wanted, *self.where, Watched(functools.partial(self.on_epoch, wanted)))
-                except Diverged as error:
-                    self._diverged(wanted, error)
-                else:
-                    self.on_result(wanted)
-        if self.diverged:
-            others = f" (and {len(self.diverged) - 1} more)" if len(self.diverged) > 1 else ""
-            raise FaustnetError(f"All else is trained, but not {self.diverged[0]}{others}")
-
-    def _diverged(self, wanted: Job, error: Diverged) -> None:
-        self.diverged.append(f"{wanted}: {error}")
-        self.on_diverged(wanted)
-
-    def _side_by_side(self, jobs: int) -> None:
-        waiting = list(reversed(self.missing))
-        busy: dict[Any, Job] = {}  # by connection
-        with _interruptible(), _workers(jobs, self.where) as workers:
-            for connection in workers:
-                busy[connection] = self._hand_over(connection, waiting.pop())
-            while busy:
-                for free in wait(list(busy)):
-                    self._answered(busy.pop(free), free)
-                    if waiting:
-                        busy[free] = self._hand_over(free, waiting.pop())
-
-    def _hand_over(self, connection: Any, wanted: Job) -> Job:
-        connection.send(wanted)
-        self.on_begin(wanted)
-        return wanted
-
-    def _answered(self, wanted: Job, connection: Any) -> None:
-        try:
-            error = connection.recv()
-        except (EOFError, OSError):
-            raise FaustnetError(
-                f"The process that trained {wanted} has ended; perhaps there was too little memory: what is done is kept, "
-                "and the same command with fewer --jobs goes on."
-            ) from None
-        if isinstance(error, Diverged):
-            self._diverged(wanted, error)
-        elif error is not None:
-            raise error
-        else:
-            self.on_result(wanted)
+    DONE = "its result is there"
+    DIVERGED = "it comes to none"
+    ELSEWHERE = "somebody else is at it"
+    STOPPED = "it was stopped, and can go on"
+    LOST = "whoever tried has died"
+    NO_MEMORY = "there was too little memory"
+    MISTAKEN = "there is something that the user has to put right"
+    UNSEEN = "the command that asked for it has ended, or works in a folder that cannot be seen from here"
 
 
-def results_of(
-    wanted: Sequence[Job],
-    out: Path,
-    device: str,
-    data_dir: Path | None,
-    jobs: int,
-    say: Callable[[object, str], None],
-    after: Callable[[], object] = lambda: None,
-) -> list[dict[str, Any]]:
-    """Of all runs that are wanted, after those that are missing have been trained; `say` hears of these, and `after` is
-    called with each result that is kept."""
-
-    def on_result(one: Job) -> None:
-        result = read_result(one.file(out))
-        say(one, f"{accuracy(result):.2%} in {result['seconds']:.0f} s")
-        after()
-
-    missing = []
-    for one in wanted:
-        if is_done(one, out):
-            shutil.rmtree(one.folder(out), ignore_errors=True)  # it may have been killed just before
-        else:
-            missing.append(one)
-    work = Work(missing, out, device, data_dir)
-    work.on_begin, work.on_result = lambda one: say(one, "training"), on_result
-    work.do(jobs)
-    return [read_result(one.file(out)) for one in wanted]
+@dataclass(frozen=True)
+class Outcome:
+    wanted: Job
+    what: What
+    error: Exception | None = None
+    host: str = field(default_factory=platform.node)
 
 
-@contextmanager
-def _workers(count: int, where: tuple[Path, str, Path | None]) -> Iterator[list[Connection]]:
-    """Processes that train what they are sent, and answer each time: with nothing, or with a mistake. At the end of the
-    block they stop, with what they have done so far saved."""
-    context, threads = get_context("spawn"), max(1, torch.get_num_threads() // count)
-    connections: list[Connection] = []
-    processes: list[SpawnProcess] = []
-    ours = signal.signal(signal.SIGINT, signal.SIG_IGN)  # they inherit it: Ctrl-C is for us to pass on
+@dataclass(frozen=True)
+class Order:
+    """What a command tells those who train for it. It has a file of its own among the claims: when that is gone, or the
+    process that holds it, nothing is wanted any more. A run whose worker was lost so many times is given back."""
+
+    out: Path
+    device: str
+    data_dir: Path | None
+    command: str
+    attempts: int
+    parent: int | None = None  # the command's process, if a worker is its child,
+    threads: int = 1  # and how many a worker then has
+    version: str = VERSION
+
+    @property
+    def file(self) -> Path:
+        return self.out / CLAIMS / f"{self.command}.command"
+
+    def claim(self, wanted: Job) -> Path:
+        """The file that says who trains a run."""
+        name = "-".join(wanted.file(self.out).relative_to(self.out).with_suffix(".claim").parts)
+        return self.out / CLAIMS / name
+
+
+def attempt(
+    order: Order,
+    wanted: Job,
+    on_begin: Callable[[], None] = lambda: None,
+    on_epoch: Callable[[int, int], None] = lambda done, epochs: None,
+) -> Outcome:
+    """Train a run, or go on with it, unless it is done or somebody else is at it. Raises Stopped when this process was
+    interrupted."""
+    with ONE_AT_A_TIME:
+        clock = time_of(order.file)
+        if clock is None:
+            return Outcome(wanted, What.UNSEEN)
+        claim = take(order.claim(wanted), clock)
+        if claim is None:
+            return Outcome(wanted, What.ELSEWHERE)
+        with claim:
+            before = claim.before.get("attempt", 0) if claim.before.get("command") == order.command else 0
+            if before >= order.attempts:
+                return Outcome(wanted, What.LOST)
+            claim.say(command=order.command, attempt=before + 1)
+            watched = Watched(on_epoch)
+            try:
+                if not is_done(wanted, order.out):
+                    on_begin()
+                    with Beating(functools.partial(_beat, order, claim, watched)):
+                        train_wanted(wanted, order.out, choose_device(order.device).type, order.data_dir, watched)
+            except Diverged as error:
+                return Outcome(wanted, What.DIVERGED, error)
+            except Stopped:
+                if not watched.stopping:
+                    raise
+                return Outcome(wanted, What.STOPPED)
+            return Outcome(wanted, What.DONE)
+
+
+def _beat(order: Order, claim: Claim, watched: Watched) -> None:
+    """Say that a run is being trained, and how far it has come; stop it when it is no longer wanted of this process."""
+    claim.beat()
+    if claim.lost or holder_of(order.file, claim.time) is None:
+        watched.stop()
+    elif claim.facts.get("epoch") != watched.done:
+        claim.say(epoch=watched.done, epochs=watched.epochs)
+
+
+def answer(order: Order, wanted: Job) -> Outcome:
+    """What a worker is called for. It raises nothing that the command can tell its user."""
+    if order.parent is not None:
+        torch.set_num_threads(order.threads)
+        _die_with_parent()
     try:
-        for _ in range(count):
-            here, there = context.Pipe()
-            processes.append(context.Process(target=_work, args=(there, where, threads), daemon=True))
-            processes[-1].start()
-            there.close()
-            connections.append(here)
-    finally:
-        signal.signal(signal.SIGINT, ours)
-    try:
-        yield connections
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join()
+        require(
+            order.version == VERSION,
+            f"A worker has faustnet {VERSION} and this command {order.version}: install the same everywhere.",
+        )
+        return attempt(order, wanted)
+    except (FaustnetError, OSError) as error:
+        with suppress(OSError):
+            order.file.unlink()  # so that the others stop too
+        return Outcome(wanted, What.MISTAKEN, error)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "alloc" not in str(error):  # how PyTorch says that memory is full
+            raise
+        return Outcome(wanted, What.NO_MEMORY)
+    except KeyboardInterrupt:  # this worker was asked to end
+        if order.parent not in (None, os.getppid()):
+            os._exit(1)  # there is nobody left to answer
+        return Outcome(wanted, What.STOPPED)
 
 
-def _work(connection: Connection, where: tuple[Path, str, Path | None], threads: int) -> None:
-    """What a process does, until it is told to end."""
+def _die_with_parent() -> None:
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGTERM)
-    torch.set_num_threads(threads)
-    while True:
-        try:
-            wanted = connection.recv()
-        except EOFError:
-            return
-        try:
-            train_wanted(wanted, *where, Watched())
-        except (FaustnetError, OSError) as error:
-            connection.send(error)
-        except KeyboardInterrupt:
-            return
-        else:
-            connection.send(None)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """A request to terminate is an interrupt here."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

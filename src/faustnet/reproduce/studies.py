@@ -8,9 +8,10 @@ from typing import Any
 from faustnet.errors import require
 from faustnet.recipes import Recipe, changed
 from faustnet.report.figures import draw_choices, drawing, save
-from faustnet.reproduce.results import alone_in, mean_and_std, write_lines
-from faustnet.reproduce.runner import results_of
+from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import Wanted
+from faustnet.reproduce.work import Lines, reproduced
+from faustnet.reproduce.workers import Workers
 
 DRAWS = 20  # random choices of a single representative
 COUNTS = (1, 2, 5, 10, 20, 50)
@@ -68,24 +69,20 @@ def choices(datasets: list[str], network: str, draws: int, counts: list[int]) ->
 
 
 def study_representatives(
-    wanted: list[Choice],
-    out: Path,
-    device: str,
-    data_dir: Path | None,
-    jobs: int,
-    say: Callable[[object, str], None],
+    wanted: list[Choice], out: Path, workers: Workers, say: Callable[[object, str], None]
 ) -> list[Path]:
-    """Train what is missing, write OUT/representatives.json, and draw it."""
-    with drawing(), alone_in(out):
-        points = summary(results_of(wanted, out, device, data_dir, jobs, say))
-        write_lines(out / "representatives.json", points)
-        return save(draw_choices(points), out / "figures", "representatives")
+    """OUT/representatives.json of all results that are there, and a drawing of what was asked for."""
+    with drawing():
+        points = reproduced(TABLE, wanted, out, workers, Lines(out, say))
+        found = {(one["dataset"], one["network"], one["kind"], one["count"]): one for one in points}
+        asked = dict.fromkeys((one.dataset, one.network, one.kind, one.count) for one in wanted)
+        return save(draw_choices([found[key] for key in asked]), out / "figures", "representatives")
 
 
 def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Accuracies in % by data set, kind and number, with the mean and the standard deviation."""
     found: dict[tuple[str, str, str, int], list[float]] = {}
-    for result in results:
+    for result in sorted(results, key=lambda one: (one["dataset"], one["network"], KINDS.index(one["kind"]), one["count"])):
         key = (result["dataset"], result["network"], result["kind"], result["count"])
         found.setdefault(key, []).append(round(100 * result["test_accuracy"], 3))
     return [
@@ -99,3 +96,12 @@ def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for (dataset, network, kind, count), accuracies in found.items()
     ]
+
+
+TABLE = ResultTable(
+    "representatives",
+    "representatives/*.json",
+    "the study of representatives",
+    job=lambda result: Choice(*(result[key] for key in ("dataset", "network", "kind", "count", "seed"))),
+    cells=summary,
+)

@@ -1,6 +1,5 @@
 """Table I: train what is missing, show the table while it fills, write it down."""
 
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,29 +14,21 @@ from rich.text import Text
 from faustnet.errors import FaustnetError
 from faustnet.paper import TITLES
 from faustnet.report.table1 import as_latex, as_markdown, as_text, families
-from faustnet.reproduce.results import alone_in, is_done, read_result, read_results, summary, write_lines
-from faustnet.reproduce.runner import Work
+from faustnet.reproduce.results import RESULTS, ResultTable, is_done, read_result, summary, wanted_of
 from faustnet.reproduce.wanted import Job, Wanted
-from faustnet.runs import write_whole
+from faustnet.reproduce.work import reproduced
+from faustnet.reproduce.workers import Workers
 
 
-def reproduce_table1(wanted: list[Wanted], out: Path, device: str, data_dir: Path | None, jobs: int) -> None:
+def reproduce_table1(wanted: list[Wanted], out: Path, workers: Workers) -> None:
     if not wanted:
         raise FaustnetError("There is nothing to train: name a method, a data set, a network and a family of recipes.")
-    with alone_in(out):
-        read_results(out)  # to find out now whether the table can be written in the end
-        done = [one for one in wanted if is_done(one, out)]
-        for one in done:
-            shutil.rmtree(one.folder(out), ignore_errors=True)  # it may have been killed just before
-        missing = [one for one in wanted if one not in set(done)]
-        work, board = Work(missing, out, device, data_dir), Board(wanted, done, out)
-        work.on_begin, work.on_epoch = board.begin, board.epoch
-        work.on_result, work.on_diverged = board.result, board.diverged
-        with board.shown():
-            work.do(jobs)
-        cells = write_table1(out)
+    board = Board(wanted, out)
+    with board.shown():
+        cells = reproduced(TABLE, wanted, out, workers, board)
     asked = {(one.method, one.dataset, one.network, one.family) for one in wanted}
-    count = f"{len(missing)} runs were trained, {len(done)} were there already" if done else f"{len(missing)} runs"
+    there = len(wanted) - board.trained
+    count = f"{board.trained} runs were trained, {there} were there already" if there else f"{board.trained} runs"
     shown = [cell for cell in cells if (cell["method"], cell["dataset"], cell["network"], cell["recipe"]) in asked]
     show(shown, f"{count}; the table is in {out}/table1.json, .md and .tex.")
 
@@ -66,26 +57,23 @@ def tables(cells: list[dict[str, Any]], width: int) -> list[Table]:
     return found
 
 
-def write_table1(out: Path) -> list[dict[str, Any]]:
-    """table1.json, .md and .tex, of all results that are there; and the cells themselves."""
-    cells = summary(read_results(out))
+def texts(cells: list[dict[str, Any]]) -> dict[str, str]:
     names = families(cells)
-    write_lines(out / "table1.json", cells)
-    texts = {
+    return {
         "md": "\n\n".join(as_markdown(cells, family) for family in names) + "\n",
         "tex": "\n\n".join(as_latex(cells, family) for family in names) + "\n",
     }
-    for ending, text in texts.items():
-        write_whole(out / f"table1.{ending}", text.encode())
-    return cells
+
+
+TABLE = ResultTable("table1", RESULTS, "table 1", wanted_of, summary, texts)
 
 
 class Board:
     """The table as far as it has come. On a terminal it stays in place; elsewhere there is a line for each run."""
 
-    def __init__(self, wanted: list[Wanted], done: list[Wanted], out: Path):
+    def __init__(self, wanted: list[Wanted], out: Path):
         self.wanted, self.out = wanted, out
-        self.results = [read_result(one.file(out)) for one in done]
+        self.results = [read_result(one.file(out)) for one in wanted if is_done(one, out)]
         self.running: dict[Job, str] = {}
         self.trained = 0
         self.start = time.monotonic()
@@ -100,23 +88,28 @@ class Board:
         with self.live:
             yield
 
-    def begin(self, wanted: Job) -> None:
+    def begun(self, wanted: Job) -> None:
         self.running[wanted] = ""
 
     def epoch(self, wanted: Job, done: int, epochs: int) -> None:
         self.running[wanted] = f", epoch {done} of {epochs}"
 
+    def elsewhere(self, wanted: Job, who: str) -> None:
+        self.running[wanted] = f", by {who}"
+        if not self.console.is_terminal:
+            self.console.print(f"{self._count()} {wanted}: being trained by {who}", soft_wrap=True)
+
     def result(self, wanted: Job) -> None:
         result = read_result(wanted.file(self.out))
         self.results.append(result)
-        self.running.pop(wanted)
+        self.running.pop(wanted, None)
         self.trained += 1
         if not self.console.is_terminal:
             accuracy, seconds = result["test_accuracy"], result["seconds"]
             self.console.print(f"{self._count()} {wanted}: {accuracy:.2%} in {seconds:.0f} s", soft_wrap=True)
 
-    def diverged(self, wanted: Job) -> None:
-        self.running.pop(wanted)
+    def ended(self, wanted: Job) -> None:
+        self.running.pop(wanted, None)
 
     def _count(self) -> str:
         return f"{len(self.results)}/{len(self.wanted)}"
@@ -127,5 +120,8 @@ class Board:
         if self.trained:
             seconds = (time.monotonic() - self.start) / self.trained * (len(self.wanted) - len(self.results))
             left = f", about {seconds / 60:.0f} min left" if seconds > 90 else ", about a minute left"
-        lines = [f"{self._count()} runs done{left}", *(f"  {wanted}{epoch}" for wanted, epoch in self.running.items())]
+        lines = [
+            f"{self._count()} runs done{left}",
+            *(f"  {wanted}{epoch}" for wanted, epoch in self.running.copy().items()),
+        ]
         return Group(Text("\n".join(lines)), *tables(summary(self.results), self.console.width))

@@ -1,0 +1,252 @@
+"""Many runs by several processes, commands and machines: each is done once, whatever dies meanwhile."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Answer
+from faustnet.errors import FaustnetError
+from faustnet.recipes import Recipe
+from faustnet.reproduce import claims
+from faustnet.reproduce.claims import STALE, holder_of, take
+from faustnet.reproduce.runner import Order, What, answer
+from faustnet.reproduce.wanted import Wanted
+from faustnet.reproduce.work import Lines, Work
+from faustnet.reproduce.workers import Workers
+
+Command = Callable[..., Answer]
+SMALL = ("--datasets", "digits", "--networks", "2x24", "--recipes", "tuned", "--device", "cpu")
+QUICK_AND_SLOW = ("table1", *SMALL, "--methods", "backprop,faust-tuplet", "--seeds", "1")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
+
+
+def started(*words: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "faustnet", "reproduce", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def started_side_by_side(out: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    """A quick run and a slow one, as soon as the quick one is done, and the processes that train."""
+    process = started(*QUICK_AND_SLOW, "--jobs", 2, "--out", out)
+    assert process.stderr is not None
+    assert "1/2 backprop" in process.stderr.readline()
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return process, [int(child) for child in children if b"loky_posix" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def results(out: Path) -> dict[str, Any]:
+    return {path.name: json.loads(path.read_text()) for path in sorted(out.rglob("*-*-*.json"))}
+
+
+def claims_in(out: Path) -> list[str]:
+    return [path.name for path in (out / ".claims").iterdir()]
+
+
+@linux
+@pytest.mark.parametrize("how", ["Ctrl-C", "terminate", "kill"])
+def test_several_processes_stop_together_and_can_go_on(how: str, faustnet: Command, tmp_path: Path) -> None:
+    process, children = started_side_by_side(tmp_path)
+    assert len(children) == 2
+    if how == "Ctrl-C":
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(signal.SIGTERM if how == "terminate" else signal.SIGKILL)
+    _, said = process.communicate()  # which ends when all of them have
+    assert process.returncode == (-signal.SIGKILL if how == "kill" else 130)
+    assert "Traceback" not in said
+    assert ("goes on" in said) == (how != "kill")
+    assert not (tmp_path / "table1/tuned/digits-2x24-faust-tuplet-0.json").exists()
+    assert (tmp_path / "table1/tuned/digits-2x24-faust-tuplet-0.run/checkpoint.safetensors").exists()
+    again = faustnet("reproduce", *QUICK_AND_SLOW, "--out", tmp_path)
+    assert again.code == 0, again.err
+    assert len(results(tmp_path)) == 2
+    assert claims_in(tmp_path) == []
+
+
+@linux
+def test_a_run_whose_process_is_killed_is_gone_on_with(tmp_path: Path) -> None:
+    process, (one, other) = started_side_by_side(tmp_path)
+    for child in (one, other):  # of which one is idle
+        os.kill(child, signal.SIGKILL)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert "2/2 faust-tuplet" in said
+    found = results(tmp_path)["digits-2x24-faust-tuplet-0.json"]
+    assert len(found["environment"]["earlier"]) == 1, "it was continued"
+    assert len(found["history"]) == found["recipe"]["training"]["epochs"]
+    assert claims_in(tmp_path) == []
+
+
+def test_two_commands_share_the_runs_of_one_folder(tmp_path: Path) -> None:
+    words = ("new-classes", "--datasets", "digits", "--classes", "0,1,2,3", "--references", 1, "--device", "cpu")
+    said = [process.communicate() for process in [started(*words, "--out", tmp_path) for _ in range(2)]]
+    begun = [re.findall("(digits without class .*): training", err) for _, err in said]
+    assert sorted(begun[0] + begun[1]) == [f"digits without class {n}, references 1, seed 0" for n in range(4)]
+    assert len(results(tmp_path)) == 4
+    assert said[0][0] == said[1][0], "both end with the whole table"
+    assert claims_in(tmp_path) == []
+
+
+@dataclass(frozen=True)
+class Deadly(Wanted):
+    """A run that ends the process that trains it, and notes that."""
+
+    notes: Path = Path()
+
+    @property
+    def recipe(self) -> Recipe:
+        with self.notes.open("a") as file:
+            file.write("tried\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+def test_a_run_that_ends_its_process_again_and_again_is_given_up_and_the_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("faustnet.reproduce.work.ATTEMPTS", 1)
+    deadly = Deadly("tuned", "backprop", "digits", "2x24", 0, tmp_path / "notes")
+    other = Wanted("tuned", "backprop", "digits", "2x24", 1)
+    work = Work([deadly, other], tmp_path, Workers("cpu", jobs=2), Lines(tmp_path, lambda wanted, what: None))
+    with pytest.raises(FaustnetError, match="All else is trained, but not backprop on digits, 2x24, tuned, seed 0: its"):
+        work.do()
+    assert (tmp_path / "notes").read_text().count("tried") == 2, "beside the other, and alone"
+    assert list(results(tmp_path)) == ["digits-2x24-backprop-1.json"]
+    assert claims_in(tmp_path) == []
+
+
+CLUSTER = """
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        input()
+"""
+
+
+def test_a_dask_cluster_trains_and_goes_on_when_it_loses_a_worker(faustnet: Command, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="needs dask: pip install 'faustnet[dask]'")
+    (tmp_path / "cluster.py").write_text(CLUSTER)
+    command = [sys.executable, str(tmp_path / "cluster.py")]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **pipes) as cluster:
+        assert cluster.stdout is not None
+        address = cluster.stdout.readline().strip()
+        process = started(*QUICK_AND_SLOW, "--backend", "dask", "--address", address, "--out", tmp_path / "out")
+        assert process.stderr is not None
+        assert "1/2 backprop" in process.stderr.readline()
+        (claim,) = (tmp_path / "out/.claims").glob("*faust-tuplet*")
+        facts = holder_of(claim)
+        assert facts is not None
+        os.kill(facts["pid"], signal.SIGKILL)
+        _, said = process.communicate()
+        cluster.kill()
+    assert process.returncode == 0, said
+    assert len(results(tmp_path / "out")["digits-2x24-faust-tuplet-0.json"]["environment"]["earlier"]) == 1
+    answered = faustnet("reproduce", *QUICK_AND_SLOW, "--backend", "dask", "--address", address, "--out", tmp_path / "new")
+    assert f"No dask cluster answers at {address}" in answered.sentence
+
+
+def test_a_ray_cluster_trains(faustnet: Command, tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray", reason="needs ray: pip install 'faustnet[ray]'")
+    context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    address = context.address_info["gcs_address"]
+    process = started(*QUICK_AND_SLOW, "--backend", "ray", "--address", address, "--out", tmp_path)
+    _, said = process.communicate()
+    ray.shutdown()
+    assert process.returncode == 0, said
+    assert "2/2" in said
+    assert len(results(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("name", ["dask", "ray"])
+def test_a_package_that_is_missing_is_named(
+    name: str, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, {"dask": "distributed"}.get(name, name), None)
+    said = faustnet("reproduce", *QUICK_AND_SLOW, "--backend", name, "--address", "HOST:1", "--out", tmp_path).sentence
+    assert f"pip install 'faustnet[{name}]'" in said
+
+
+def test_a_claim_of_another_machine_lasts_as_long_as_it_gives_signs_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "claims/one.claim"
+    with monkeypatch.context() as there:
+        there.setattr(claims, "_machine", lambda: "another")
+        theirs = take(path, 0.0)
+    assert theirs is not None
+    theirs.say(attempt=1)
+    monkeypatch.setattr(claims, "_locked", lambda file, **how: True)  # as where locks are not seen from elsewhere
+    assert take(path, theirs.time + STALE - 1) is None
+    assert holder_of(path, theirs.time + STALE - 1) is not None
+    assert holder_of(path, theirs.time + STALE + 1) is None
+    ours = take(path, theirs.time + STALE + 1)
+    assert ours is not None
+    assert ours.before["attempt"] == 1
+    assert theirs.lost
+    assert not ours.lost
+    theirs.release()
+    assert path.exists(), "it is no longer theirs to take away"
+    ours.release()
+    assert not path.exists()
+
+
+def test_a_claim_is_held_by_one_and_ends_with_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "one.claim"
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            os.write(write, b"held" if take(path, 0.0) else b"free")
+            time.sleep(60)
+        os._exit(0)
+    assert os.read(read, 4) == b"held"
+    assert take(path, time.time()) is None
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    claim = take(path, time.time())
+    assert claim is not None, "at once, on one machine"
+    assert take(path, time.time()) is None
+    claim.release()
+    os.close(read)
+    os.close(write)
+
+
+def test_a_worker_that_cannot_see_the_folder_says_so(tmp_path: Path) -> None:
+    wanted = Wanted("tuned", "backprop", "digits", "2x24", 0)
+    work = Work([wanted], tmp_path, Workers("cpu"), Lines(tmp_path, lambda wanted, what: None))
+    outcome = answer(Order(tmp_path / "other", "cpu", None, work.order.command, 1), wanted)
+    assert outcome.what is What.UNSEEN
+    work.order.file.parent.mkdir()
+    work.order.file.touch()
+    with pytest.raises(FaustnetError, match=r"does not see .*: choose an --out that all workers share"):
+        work._hear(outcome)
+
+
+def test_a_mistake_of_one_worker_stops_the_others_and_is_told(tmp_path: Path) -> None:
+    wanted = Wanted("tuned", "backprop", "digits", "2x24", 0)
+    wanted.folder(tmp_path).mkdir(parents=True)
+    (wanted.folder(tmp_path) / "recipe.toml").write_text("dataset = 'digits'")
+    order = Order(tmp_path, "cpu", None, "ours", 1)
+    with take(order.file, 0.0) or pytest.fail("nobody else holds it"):
+        outcome = answer(order, wanted)
+        assert outcome.what is What.MISTAKEN
+        assert "was begun with another" in str(outcome.error)
+        assert not order.file.exists(), "whoever looks finds that nothing is wanted any more"
+        assert answer(order, wanted).what is What.UNSEEN
+    work = Work([wanted], tmp_path, Workers("cpu"), Lines(tmp_path, lambda wanted, what: None))
+    with pytest.raises(FaustnetError, match="was begun with another"):
+        work._hear(outcome)
+    assert claims_in(tmp_path) == []
