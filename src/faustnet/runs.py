@@ -232,7 +232,8 @@ def train(
         run.refuse_existing()
     elif run.finished:
         return run
-    data = data or load_data(recipe.dataset, data_dir, recipe.data.image_size, strict=recipe.data.strict)
+    how = recipe.data
+    data = data or load_data(recipe.dataset, data_dir, how.image_size, strict=how.strict, stream=how.stream)
     model, trainer = set_up(recipe, data, device)
     if resume:
         run.remove_partial()
