@@ -1,17 +1,16 @@
 """Arrays in .npy files that are not read whole, and images in any usual layout."""
 
+import io
 import math
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from faustnet.errors import FaustnetError
-
-READERS = 8  # files are read at so many places at once: a disk answers several questions as fast as one
 
 
 @dataclass(frozen=True)
@@ -53,44 +52,54 @@ def read_rows(files: Sequence[ArrayFile], positions: np.ndarray, out: np.ndarray
     """The rows at these positions, counted through all files in order, into `out`. (b,), (b, …)"""
     if not len(positions):
         return
-    ends = np.cumsum([file.shape[0] for file in files])
+    lengths = np.array([file.shape[0] for file in files])
+    ends = lengths.cumsum()
     owners = np.searchsorted(ends, positions, side="right")
     broken = (np.diff(positions) != 1) | (np.diff(owners) != 0)
     firsts = np.flatnonzero(np.concatenate([[True], broken]))  # of rows that follow one another
     counts = np.diff(firsts, append=len(positions))
-    inside = positions[firsts] - ends[owners[firsts]] + np.array([file.shape[0] for file in files])[owners[firsts]]
+    inside = positions[firsts] - (ends - lengths)[owners[firsts]]
     runs = np.stack([owners[firsts], inside, firsts, counts], axis=1)
     runs = runs[positions[firsts].argsort(kind="stable")]
-    if len(runs) == 1:
-        _read_runs(files, runs, out)
-        return
-    parts = np.array_split(runs, min(READERS, len(runs)))
-    for _ in _readers().map(lambda part: _read_runs(files, part, out), parts):
-        pass
-
-
-@cache
-def _readers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(READERS, thread_name_prefix="reading")
-
-
-def _read_runs(files: Sequence[ArrayFile], runs: np.ndarray, out: np.ndarray) -> None:
-    """Rows that follow one another, each (file, first row there, first row here, rows), in order of the files."""
     target = out.data.cast("B")
-    for owner in np.unique(runs[:, 0]):
-        file = files[owner]
-        try:
-            with file.path.open("rb", buffering=0) as opened:
-                for _, there, here, count in runs[runs[:, 0] == owner].tolist():
-                    opened.seek(file.start + there * file.row)
-                    rest = target[here * file.row : (here + count) * file.row]
-                    while rest:
-                        got = opened.readinto(rest)
-                        if not got:
-                            raise FaustnetError(f"{file.path} has become shorter while it was used: copy it anew.")
-                        rest = rest[got:]
-        except OSError as error:
-            raise FaustnetError(f"{file.path} cannot be read any more ({error.strerror}): bring it back.") from None
+    own = [(files[owner], runs[runs[:, 0] == owner, 1:].tolist()) for owner in np.unique(runs[:, 0])]
+    if len(runs) > 1 and hasattr(os, "posix_fadvise"):
+        for file, wanted in own:
+            _announce(file, wanted)
+    for file, wanted in own:
+        _read_runs(file, wanted, target)
+
+
+Run = list[int]  # of rows that follow one another: the first in the file, the first in memory, how many
+
+
+@contextmanager
+def _opened(file: ArrayFile) -> Iterator[io.FileIO]:
+    try:
+        with file.path.open("rb", buffering=0) as opened:
+            yield opened
+    except OSError as error:
+        raise FaustnetError(f"{file.path} cannot be read any more ({error.strerror}): bring it back.") from None
+
+
+def _announce(file: ArrayFile, runs: Sequence[Run]) -> None:
+    """Let the system fetch all of it at once: a disk answers many questions almost as fast as one."""
+    with _opened(file) as opened:
+        for there, _, count in runs:
+            where = file.start + there * file.row
+            os.posix_fadvise(opened.fileno(), where, count * file.row, os.POSIX_FADV_WILLNEED)
+
+
+def _read_runs(file: ArrayFile, runs: Sequence[Run], target: memoryview) -> None:
+    with _opened(file) as opened:
+        for there, here, count in runs:
+            opened.seek(file.start + there * file.row)
+            rest = target[here * file.row : (here + count) * file.row]
+            while rest:
+                got = opened.readinto(rest)
+                if not got:
+                    raise FaustnetError(f"{file.path} has become shorter while it was used: copy it anew.")
+                rest = rest[got:]
 
 
 def as_images(array: np.ndarray) -> np.ndarray:
