@@ -1,6 +1,7 @@
 """What only a GPU can show: recorded steps, kernels of our own."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from conftest import run_to_end, small_method
-from faustnet.data import Augmentation, ImageSource
+from faustnet.data import Augmentation, DataSet, Images, ImageSource, load_data
+from faustnet.data.sharding import shard_images
 from faustnet.layers import Linear, relu_norm
 from faustnet.losses import reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
 from faustnet.methods import METHODS, LocalMethod
@@ -230,3 +232,35 @@ def test_the_update_kernel_is_the_formula(name: str, momentum: float) -> None:
     for mine, other in zip([rough, *ours.memory[rough]], [exact, *theirs.memory[exact]], strict=True):
         assert relative(mine.detach(), other.detach()) < 1e-5
     assert relative(copy, exact.detach()) < 1e-2
+
+
+def from_files(source: ImageSource, folder: Path) -> ImageSource:
+    """The same images, which stay in shards."""
+    shard_images(DataSet("same", tuple(source.class_names), source.images, source.images), folder, lambda done, all: None)
+    images = load_data(str(folder), stream="always").train
+    return replace(source, images=Images(images.pixels, images.labels))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_recorded_steps_find_images_from_files(
+    schedule: str, source: ImageSource, held_out: ImageSource, tmp_path: Path
+) -> None:
+    distortion = Augmentation() if schedule == "greedy" else Augmentation(crop=1, flip=True)
+    ends = []
+    for images in (source, from_files(source, tmp_path / "shards")):
+        trained = trainer(
+            "faust-representative", on_gpu(images, distortion), on_gpu(held_out), schedule=schedule, balance=True
+        )
+        assert trained.schedule.ticks.recorded
+        ends.append(run_to_end(trained))
+    assert ends[1].schedule.feed.streams or schedule == "greedy"
+    states = [end.method.state_dict() for end in ends]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert [epoch.losses for epoch in ends[0].history] == [epoch.losses for epoch in ends[1].history]
+
+
+def test_what_is_drawn_in_a_step_is_read_from_files(source: ImageSource, held_out: ImageSource, tmp_path: Path) -> None:
+    images = from_files(source, tmp_path / "shards")
+    trained = trainer("faust-tuplet", on_gpu(images), on_gpu(held_out), epochs=12)
+    assert not trained.schedule.ticks.recorded
+    assert run_to_end(trained).history[-1].accuracy > 0.7

@@ -35,7 +35,16 @@ FULL = {
         "pools": [2],
         "head": 0,
     },
-    "data": {"flip": True, "crop": 2, "cutout": 3, "rotation": 12.5, "zoom": 0.1, "image_size": 16, "strict": True},
+    "data": {
+        "flip": True,
+        "crop": 2,
+        "cutout": 3,
+        "rotation": 12.5,
+        "zoom": 0.1,
+        "image_size": 16,
+        "strict": True,
+        "stream": "always",
+    },
     "optimiser": {
         "name": "sgd",
         "learning_rate": 0.1,

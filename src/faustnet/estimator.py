@@ -158,7 +158,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         label = np.asarray([name], dtype=object if kind == "O" else None)
         if label.ndim != 1 or label.dtype.kind != kind or (kind == "O" and type(name).__name__ != known):
             raise BadInput(f"The labels here are of the type {known}, which {name!r} is not: give the new class such a one.")
-        self.model_ = self.model_.add_class(str(label[0]), images.pixels)
+        self.model_ = self.model_.add_class(str(label[0]), images.all_pixels)
         self.classes_ = np.concatenate([self.classes_, label])
         return self
 

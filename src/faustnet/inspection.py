@@ -61,7 +61,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
         ],
         "labels": shown.labels.tolist(),
         "predicted": scores.argmax(dim=1).tolist(),
-        "sheet": pictures.sheet(shown.pixels),
+        "sheet": pictures.sheet(shown.all_pixels),
         "representatives": _representatives(model, pictures),
     }
 
@@ -125,7 +125,7 @@ class Pictures:
         self.exist = channels in (1, 3) and height * width > 1
         self.low, self.high = 0.0, 255.0
         if images.pixels.dtype != torch.uint8:
-            self.low, self.high = (float(end) for end in images.pixels.aminmax())
+            self.low, self.high = (float(end) for end in images.all_pixels.aminmax())
 
     def each(self, pixels: Tensor, size: int) -> list[Image.Image]:
         """(n, c, h, w), with values as the data set has them, at most `size` pixels wide and high."""

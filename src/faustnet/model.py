@@ -90,7 +90,7 @@ class Model:
     def read_data(self, dataset: str | None = None, data_dir: Path | None = None) -> DataSet:
         """The data that it was trained on, or others of its classes; a folder's images in the shape that it knows."""
         shape = self.shape if self.shape[0] in (1, 3) else None
-        return self.known(load_data(dataset or self.recipe.dataset, data_dir, shape=shape))
+        return self.known(load_data(dataset or self.recipe.dataset, data_dir, shape=shape, stream=self.recipe.data.stream))
 
     def source(self, images: Images) -> ImageSource:
         """Images as this model is fed them, without distortion."""

@@ -48,7 +48,7 @@ class Lines:
             f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
             f"{trainer.schedule.name} on {trainer.device.type}"
         )
-        for line in about_classes(data, trainer):
+        for line in [*about_files(data, trainer), *about_classes(data, trainer)]:
             self.console.print(line)
         if trainer.history or trainer.batch:
             done = len(trainer.history)
@@ -76,6 +76,16 @@ class Lines:
 
     def end(self) -> None:
         self.bar.stop()
+
+
+def about_files(data: DataSet, trainer: Trainer) -> list[str]:
+    """Whether images that lie in shards are read while training, or were before."""
+    pixels = data.train.pixels
+    if isinstance(pixels, torch.Tensor):
+        return []
+    size = f"{pixels.size / 1e9:.1f} GB" if pixels.size >= 1e8 else f"{pixels.size / 1e6:.1f} MB"
+    how = "are read from disk while training" if trainer.schedule.feed.streams else "fit in memory and were read"
+    return [f"{size} of images {how}"]
 
 
 def about_classes(data: DataSet, trainer: Trainer) -> list[str]:

@@ -252,7 +252,7 @@ def train(
         else:
             refuse_held(folder)
             run.refuse_existing()
-        data = data or load_data(recipe.dataset, data_dir, recipe.data.image_size, strict=recipe.data.strict)
+        data = data or data_of(recipe, data_dir)
         model, trainer = set_up(recipe, data, device)
         if resume:
             run.restore(trainer)
@@ -290,6 +290,12 @@ def _train(run: Run, trainer: Trainer, progress: Progress) -> None:
     if not complete:
         run.save(trainer)
         raise Stopped(run.folder)
+
+
+def data_of(recipe: Recipe, data_dir: Path | None) -> DataSet:
+    """What a recipe is trained and tested on."""
+    how = recipe.data
+    return load_data(recipe.dataset, data_dir, how.image_size, strict=how.strict, stream=how.stream)
 
 
 def set_up(recipe: Recipe, data: DataSet, device: torch.device) -> tuple[Model, Trainer]:

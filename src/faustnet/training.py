@@ -147,12 +147,13 @@ class Trainer:
         steps = self.settings.epochs * self.batches
         rates = [self.optimiser.rate(first_step + batch, steps) for batch in range(self.batches)]
         batches = order[: self.batches * size].view(self.batches, size)
-        self.schedule.begin(batches, torch.tensor(rates, dtype=torch.float64), self.batch)
-        while self.batch < self.batches and not self.stopping:
-            self.schedule.step()
-            self.batch += 1
-            on_batch()
-        self.schedule.drain()
+        with self.schedule.feed.reading(batches, self.batch):
+            self.schedule.begin(batches, torch.tensor(rates, dtype=torch.float64), self.batch)
+            while self.batch < self.batches and not self.stopping:
+                self.schedule.step()
+                self.batch += 1
+                on_batch()
+            self.schedule.drain()
         complete = self.batch == self.batches
         if complete:
             self.rate = rates[-1]

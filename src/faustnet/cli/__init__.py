@@ -7,13 +7,13 @@ from typing import Annotated, NoReturn
 import torch
 import typer
 
-from faustnet.cli import classes, commands, reproduce
+from faustnet.cli import classes, commands, reproduce, shards
 from faustnet.cli.app import app
 from faustnet.devices import OUT_OF_MEMORY
 from faustnet.errors import FaustnetError
 from faustnet.version import VERSION
 
-__all__ = ["app", "classes", "commands", "main", "reproduce"]
+__all__ = ["app", "classes", "commands", "main", "reproduce", "shards"]
 
 
 @app.callback(invoke_without_command=True)

@@ -71,9 +71,9 @@ def calibrate(
     )
     found = model.read_data(data, data_dir)
     held_out = found.test if data else divided(recipe, found)[1]
-    calibrated = model.calibrate(held_out.pixels, accept)
+    calibrated = model.calibrate(held_out.all_pixels, accept)
     write_whole(target, calibrated.to_bytes())
-    rejected = sum(one.class_name == UNKNOWN for one in calibrated.predict(held_out.pixels, reject=True))
+    rejected = sum(one.class_name == UNKNOWN for one in calibrated.predict(held_out.all_pixels, reject=True))
     typer.echo(
         f"{target} rejects {rejected} of these {len(held_out)} images of known classes, {rejected / len(held_out):.2%}."
     )

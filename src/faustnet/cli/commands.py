@@ -34,7 +34,7 @@ DEFAULT = Recipe()
 WIDTHS = ",".join(map(str, DEFAULT.network.widths))
 
 
-OWN_DATA = "a folder of class folders, or an .npz file"
+OWN_DATA = "a folder of class folders or of shards, or an .npz file"
 
 
 @app.command()
@@ -279,6 +279,7 @@ def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         return
     rows = [(name, about) for name, (_, about) in DATASETS.items()]
     rows.append(("FOLDER", "your own images: FOLDER/CLASS/*.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…"))
+    rows.append(("SHARDS", "your own images in any number: SHARDS/train/x-*.npy and y-*.npy, …; see 'faustnet shards'"))
     rows.append(("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test"))
     print_table(("data set", "about"), rows)
     typer.echo(f"Downloads are kept in {folder}.")

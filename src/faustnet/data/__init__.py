@@ -2,25 +2,32 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from faustnet.data import official
 from faustnet.data.files import image_files, read_image
 from faustnet.data.images import Augmentation, DataSet, Images, ImageSource, Scaling
-from faustnet.data.own import load_folder, load_npz
+from faustnet.data.own import find_files, load_folder, load_npz
+from faustnet.data.sharding import shard_folder, shard_images
+from faustnet.data.shards import is_sharded, load_shards
+from faustnet.data.stored import STREAM, StoredPixels
 from faustnet.errors import FaustnetError, unknown
 
 __all__ = [
     "DATASETS",
+    "STREAM",
     "Augmentation",
     "DataSet",
     "ImageSource",
     "Images",
     "Scaling",
+    "StoredPixels",
     "data_folder",
     "image_files",
     "load_data",
     "located",
+    "make_shards",
     "read_image",
 ]
 
@@ -52,12 +59,15 @@ def load_data(
     *,
     shape: tuple[int, int, int] | None = None,
     strict: bool = False,
+    stream: str = "auto",
 ) -> DataSet:
     """A data set by its name, or the user's own by the path of a folder or an .npz file. `image_size`, `shape` and `strict`
-    are for a folder."""
+    are for a folder of images, `stream` for one of shards."""
     if name in DATASETS:
         return DATASETS[name][0](data_folder(data_dir))
     path = Path(name)
+    if path.is_dir() and is_sharded(path):
+        return load_shards(path, stream)
     if path.is_dir():
         return load_folder(path, image_size, shape=shape, strict=strict)
     if path.is_file() and path.suffix == ".npz":
@@ -65,3 +75,22 @@ def load_data(
     if path.exists():
         raise FaustnetError(f"{path} is neither a folder of class folders nor an .npz file.")
     raise unknown("data set and no file", name, DATASETS, ", a folder of class folders or an .npz file")
+
+
+def make_shards(
+    name: str,
+    folder: Path,
+    data_dir: Path | None = None,
+    image_size: int = 0,
+    *,
+    strict: bool = False,
+    on_images: Callable[[int, int], None] = lambda done, total: None,
+) -> DataSet:
+    """The set that `load_data` would read as a new folder of shards; images of a folder are read one by one. What was begun
+    and not completed is gone on with. `on_images` hears how many of how many images are done."""
+    path, left_out = Path(name), tuple[str, ...]()
+    if name not in DATASETS and path.is_dir() and not is_sharded(path):
+        left_out = shard_folder(find_files(path, image_size, strict=strict), folder, on_images)
+    else:
+        shard_images(load_data(name, data_dir, stream="always"), folder, on_images)
+    return replace(load_shards(folder), left_out=left_out)

@@ -1,4 +1,4 @@
-"""Data sets as tensors on the device: bytes until the moment they are used."""
+"""Data sets as tensors on the device, or in files: bytes until the moment they are used."""
 
 import math
 from collections.abc import Sequence
@@ -8,14 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from faustnet.data.stored import StoredPixels
 from faustnet.errors import FaustnetError
+
+EXACT = 2**24 // 255**2  # squares of bytes whose sum a float32 holds exactly
 
 
 @dataclass(frozen=True)
 class Images:
     """Images and their labels. A table of numbers is a set of one-pixel images with a channel for each column."""
 
-    pixels: Tensor  # (n, channels, height, width), bytes or float32
+    pixels: Tensor | StoredPixels  # (n, channels, height, width), bytes or float32
     labels: Tensor  # (n,), int64
 
     def __len__(self) -> int:
@@ -27,12 +30,18 @@ class Images:
         channels, height, width = self.pixels.shape[1:]
         return channels, height, width
 
+    @property
+    def all_pixels(self) -> Tensor:
+        """As a tensor, wherever they lie."""
+        return self.pixels if isinstance(self.pixels, Tensor) else self.pixels.in_memory()
+
     def to(self, device: torch.device) -> "Images":
         return Images(self.pixels.to(device), self.labels.to(device))
 
     def take(self, index: Tensor) -> "Images":
         index = index.to(self.labels.device)
-        return Images(self.pixels[index], self.labels[index])
+        pixels = self.pixels[index] if isinstance(self.pixels, Tensor) else self.pixels.at(index)
+        return Images(pixels, self.labels[index])
 
     def split(self, held_out: float, seed: int) -> tuple["Images", "Images"]:
         """Two parts with the same share of every class; the second is a fraction, or from 1 on a number, of images."""
@@ -69,14 +78,14 @@ class Scaling:
     @classmethod
     def of(cls, images: Images) -> "Scaling":
         """Measured on these images, in double precision."""
-        pixels = images.pixels.cpu() if images.pixels.device.type == "mps" else images.pixels  # it has no double
-        total = pixels.new_zeros(images.shape[0], dtype=torch.float64)
+        device = torch.device("cpu") if images.pixels.device.type == "mps" else images.pixels.device  # it has no double
+        total = torch.zeros(images.shape[0], dtype=torch.float64, device=device)
         squares = total.clone()
-        for chunk in pixels.split(1024):  # a whole set in float64 would be eight times its bytes
-            exact = chunk.double()
-            total += exact.sum(dim=(0, 2, 3))
-            squares += exact.square().sum(dim=(0, 2, 3))
-        count = pixels.numel() / images.shape[0]
+        for chunk in images.pixels.split(1024):  # a whole set in float64 would be eight times its bytes
+            sums = _sums(chunk.to(device))
+            total += sums[0]
+            squares += sums[1]
+        count = len(images) * images.shape[1] * images.shape[2]
         mean = total / count
         deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
         deviation[deviation < 1e-6] = 1.0  # a channel that never changes stays at zero
@@ -87,6 +96,19 @@ class Scaling:
 
     def __call__(self, pixels: Tensor) -> Tensor:
         return (pixels - self.mean).div_(self.deviation)
+
+
+def _sums(pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each channel's values and of their squares, in double precision. (n, c, h, w) → (c,), (c,)
+
+    Short rows of bytes are summed in single precision first, which is as exact for such whole numbers, and far faster.
+    """
+    if pixels.dtype == torch.uint8 and pixels.shape[3] <= EXACT:
+        values = pixels.float()
+        rows = values.sum(dim=3), values.square_().sum(dim=3)
+        return rows[0].double().sum(dim=(0, 2)), rows[1].double().sum(dim=(0, 2))
+    exact = pixels.double()
+    return exact.sum(dim=(0, 2, 3)), exact.square().sum(dim=(0, 2, 3))
 
 
 @dataclass(frozen=True)
@@ -193,7 +215,13 @@ class ImageSource:
         return self.scaling(self.images.pixels[index])
 
     def augmented(self, index: Tensor) -> Tensor:
+        if isinstance(self.images.pixels, Tensor):
+            return self.augmented_of(self.images.pixels, index)
+        return self.augmented_of(self.images.pixels[index], torch.arange(len(index), device=index.device))
+
+    def augmented_of(self, pixels: Tensor, index: Tensor) -> Tensor:
+        """The same of other pixels than its own, (n, c, h, w)."""
         if not self.augmentation:
-            return self.plain(index)
-        picked = self.scaling(self.augmentation.pick(self.images.pixels, index))
+            return self.scaling(pixels[index])
+        picked = self.scaling(self.augmentation.pick(pixels, index))
         return self.augmentation.hide(self.augmentation.warp(picked))

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from faustnet.data.arrays import as_images
 from faustnet.data.files import find_images, is_clutter, opened, read_image
 from faustnet.data.images import DataSet, Images
 from faustnet.errors import FaustnetError
@@ -51,9 +52,31 @@ class Attempts:
         return good, results
 
 
-def load_folder(
+@dataclass(frozen=True)
+class FolderFiles:
+    """The image files of a folder of class folders, and the shape that all of their images get."""
+
+    place: Path  # of the classes' folders
+    train: Files
+    test: Files
+    shape: tuple[int, int, int]
+    attempts: Attempts
+    others: Sequence[Path]  # files that are no images
+    unused: Sequence[Path]  # folders
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.train)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What was not read, and why, in a few lines."""
+        return tuple(_told(self.attempts.failed, self.others, self.unused))
+
+
+def find_files(
     folder: Path, image_size: int = 0, *, shape: tuple[int, int, int] | None = None, strict: bool = False
-) -> DataSet:
+) -> FolderFiles:
     """FOLDER/CLASS/image files, of which a fifth is held out; or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…. Images may
     lie in folders below a class's. Files that cannot be read are left out, or refused if `strict`.
     All images get one shape: `shape`, (channels, height, width), or what suits them."""
@@ -61,8 +84,7 @@ def load_folder(
     place = folder / PARTS[0] if divided else folder
     train_files, others = _class_files(place)
     test_files, more = _class_files(folder / PARTS[1]) if divided else ({}, [])
-    names = tuple(train_files)
-    if unknown := sorted(set(test_files) - set(names)):
+    if unknown := sorted(set(test_files) - set(train_files)):
         raise FaustnetError(f"{folder} has test images of {unknown[0]!r} but none to train on: add some.")
     attempts = Attempts(strict)
     train_files, train_headers = attempts.each(train_files, _header)
@@ -70,16 +92,22 @@ def load_folder(
     shape = shape or _common_shape(train_headers + test_headers, image_size)
     if not divided:
         train_files, test_files = _divided(train_files, folder)
-    train = _read_all(train_files, names, shape, attempts)
-    test = _read_all(test_files, names, shape, attempts)
-    for number, name in enumerate(names):
+    unused = [folder / name for name in OTHER_PARTS if divided and (folder / name).is_dir()]
+    return FolderFiles(place, train_files, test_files, shape, attempts, others + more, unused)
+
+
+def load_folder(
+    folder: Path, image_size: int = 0, *, shape: tuple[int, int, int] | None = None, strict: bool = False
+) -> DataSet:
+    """All images of a folder of class folders; what is there is as `find_files` says."""
+    found = find_files(folder, image_size, shape=shape, strict=strict)
+    train, test = (_read_all(files, found.names, found.shape, found.attempts) for files in (found.train, found.test))
+    for number, name in enumerate(found.names):
         if number not in train.labels:
-            raise FaustnetError(f"{place / name} holds no image to train on that can be read: add some, or remove it.")
+            raise FaustnetError(f"{found.place / name} holds no image to train on that can be read: add some, or remove it.")
     if not len(test):
         raise FaustnetError(f"{folder} has too few images to hold some out: add more, or make folders train and test.")
-    unused = [folder / name for name in OTHER_PARTS if divided and (folder / name).is_dir()]
-    left_out = _told(attempts.failed, others + more, unused)
-    return DataSet(folder.name, names, train, test, left_out=tuple(left_out))
+    return DataSet(folder.name, found.names, train, test, left_out=found.left_out)
 
 
 def _divided(files: Files, folder: Path) -> tuple[Files, Files]:
@@ -188,12 +216,7 @@ def _pixels(array: np.ndarray, where: str) -> torch.Tensor:
     """Any usual layout as (n, channels, height, width): whole numbers from 0 to 255 as bytes, others as float32."""
     if array.dtype.kind not in "buif" or array.ndim not in (2, 3, 4) or not array.size:
         raise FaustnetError(f"{where} has shape {array.shape} and type {array.dtype}: give images or rows of numbers.")
-    if array.ndim == 2:
-        array = array[:, :, None, None]
-    elif array.ndim == 3:
-        array = array[:, None]
-    elif array.shape[3] in (1, 3) and array.shape[1] not in (1, 3):
-        array = array.transpose(0, 3, 1, 2)
+    array = as_images(array)
     is_bytes = array.dtype.kind in "bui" and array.min() >= 0 and array.max() <= 255
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused
         array = np.ascontiguousarray(array, np.uint8 if is_bytes else np.float32)

@@ -175,6 +175,8 @@ class Method(nn.Module, ABC):
 class LocalMethod(Method):
     """A method whose layers need nothing from each other: schedules may train them in any order that keeps the rows'."""
 
+    draws: ClassVar[bool] = False  # whether rows are made of more images than the batch's, drawn anew in each step
+
     def feed_from(self, train: Source) -> None:
         """Take what anchors are compared with from here: from the images, or from a layer's activations of them. A
         method whose rows are made of the batch alone has nothing to do."""

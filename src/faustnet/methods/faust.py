@@ -227,6 +227,8 @@ class FaustVanilla(Faust, LocalMethod):
     A positive is any image of the anchor's class, so once in a while the anchor itself.
     """
 
+    draws: ClassVar[bool] = True
+
     def __init__(self, network: Network, classes: int, *, scale: float, centroid_images: int):
         super().__init__(network, classes, count=1, scale=scale)
         require(centroid_images >= 1, f"A centroid needs at least one image, not {centroid_images}.")

@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from faustnet.devices import check_memory
 from faustnet.errors import require
 from faustnet.layers import unit_rms
 from faustnet.losses import goodness, goodness_loss
@@ -66,6 +67,11 @@ class ForwardForward(GoodnessMethod, LocalMethod):
         """What the read-out sees of images with a neutral label. (B, …) → (B, Σ widths)"""
         activity = list(self.network.walk(self.unlabelled(x)))[self.first_read :]
         return torch.cat([unit_rms(layer) for layer in activity], dim=1)
+
+    def start(self, train: Source) -> None:
+        super().start(train)
+        if self.read_out:
+            check_memory(len(train.labels) * self.read_out.weight.shape[1])  # what it is fitted to
 
     def finish(self, train: Source) -> None:
         if self.read_out:

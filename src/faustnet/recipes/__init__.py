@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from faustnet.data import Augmentation
+from faustnet.data import STREAM, Augmentation
 from faustnet.errors import FaustnetError, unknown
 from faustnet.methods import PredictionSettings, method_named
 from faustnet.network import NetworkSettings
@@ -26,7 +26,8 @@ LARGEST_IMAGE = 512  # pixels along a side of the user's own images
 class DataSettings:
     """How images are read and distorted. `flip` makes mirror images, at random; `crop` and `cutout` are in pixels,
     `rotation` in degrees either way, `zoom` a share of each side. `image_size` and `strict` are for the user's own
-    folders: 0 keeps a small common size; files that cannot be read are refused in place of being left out."""
+    folders: 0 keeps a small common size; files that cannot be read are refused in place of being left out. `stream` is for
+    folders of shards: whether images are read while training, "always", "never" or, "auto", if they do not fit in memory."""
 
     flip: bool = False
     crop: int = 0
@@ -35,8 +36,11 @@ class DataSettings:
     zoom: float = 0.0
     image_size: int = 0
     strict: bool = False
+    stream: str = "auto"
 
     def __post_init__(self) -> None:
+        if self.stream not in STREAM:
+            raise unknown("way to stream", self.stream, STREAM)
         for what, pixels in (("crop", self.crop), ("cut-out", self.cutout)):
             if pixels < 0:
                 raise FaustnetError(f"A {what} is a number of pixels, not {pixels}.")

@@ -69,7 +69,7 @@ class Added:
         """Accuracy on the test images of the new class, of the old ones, and of all, for each draw of examples."""
         data = load(self.dataset)
         name, train = data.class_names[self.left_out], data.train
-        own = train.pixels[train.labels == self.left_out]
+        own = train.all_pixels[train.labels == self.left_out]
         found = []
         for examples in EXAMPLES:
             for kind in KINDS if examples > 1 else KINDS[:1]:  # of a single example all are the same

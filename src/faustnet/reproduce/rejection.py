@@ -65,7 +65,7 @@ class Rejection:
         data, strange = load(self.dataset), load(STRANGE[self.dataset])
         _, held_out = divided(self.recipe, data)
         sets = data.test, strange.test, held_out, strange.train.split(HELD_OUT, seed=0)[1]
-        voted = [model.scores(images.pixels).cpu() for images in sets]
+        voted = [model.scores(images.all_pixels).cpu() for images in sets]
         found = []
         for name, score in scores_of(model).items():
             known, other, known_before, other_before = map(score, voted)

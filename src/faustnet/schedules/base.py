@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings, remembered
+from faustnet.schedules.feeds import Feed, feed_from
 from faustnet.schedules.recording import Plan, Repeated
 
 
@@ -24,12 +25,14 @@ class Schedule(ABC):
     name: ClassVar[str]
     stages: int = 1
     stage: int
+    feed: Feed  # what batches of images come from
     totals: Tensor  # (layers,): each layer's losses, summed over the batches since they were last set to zero
 
     def __init__(self, method: Method, train: Source, optimiser: OptimiserSettings):
         self.method, self.train, self.settings = method, train, optimiser
         self.device = train.labels.device
-        self.ticks = Repeated(self._work, self._all_changes)
+        self.feed = feed_from(train)
+        self.ticks = Repeated(self._work, self._all_changes, supplied=lambda ticks: self.feed.supplied(ticks))
 
     def enter(self, stage: int) -> None:
         """Begin a stage, with a fresh optimiser."""
@@ -63,7 +66,8 @@ class Schedule(ABC):
 
     @property
     def _recordable(self) -> bool:
-        return self.device.type == "cuda"
+        fetched = isinstance(self.method, LocalMethod) and self.method.draws and self.feed.streams
+        return self.device.type == "cuda" and not fetched
 
     @abstractmethod
     def _make_ready(self) -> None:

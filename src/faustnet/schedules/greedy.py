@@ -14,6 +14,7 @@ from faustnet.errors import FaustnetError
 from faustnet.methods import SETTLED, Method, Source, some_positions
 from faustnet.optimisers import OptimiserSettings
 from faustnet.schedules.base import OneOptimiser, local
+from faustnet.schedules.feeds import feed_from
 
 CHUNK = 1024  # images walked at once when activations are cached
 
@@ -41,6 +42,7 @@ class Greedy(OneOptimiser):
             self.finished += 1
         self.method.train(training)
         self.local.feed_from(self.received)
+        self.feed = feed_from(self.received)
         self.optimiser = self.settings.make(self.method.network[self.stage].parameters())
 
     @property
@@ -55,7 +57,7 @@ class Greedy(OneOptimiser):
     def _tick(self) -> None:
         index, rate = self.plan.read()
         y = self.received.labels[index]
-        _, embedding = self.method.network[self.stage](self.local.rows(self.received.augmented(index), y))
+        _, embedding = self.method.network[self.stage](self.local.rows(self.feed.augmented(index), y))
         layers = slice(self.stage, self.stage + 1)
         losses = self.local.local_loss(embedding.unsqueeze(0), y.unsqueeze(0), layers)
         losses.sum().backward()

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -51,10 +52,17 @@ class Repeated:
     between two replays a GPU is idle for a while.
 
     `work(n)` does it n times; `changes()` is all that it changes, which recording leaves as it was.
+    `supplied(n)` sees, while it is done n times, that what it is done with is there.
     """
 
-    def __init__(self, work: Callable[[int], None], changes: Callable[[], Sequence[Tensor]], recorded: bool = False):
-        self.work, self.changes = work, changes
+    def __init__(
+        self,
+        work: Callable[[int], None],
+        changes: Callable[[], Sequence[Tensor]],
+        recorded: bool = False,
+        supplied: Callable[[int], AbstractContextManager[None]] = nullcontext,  # type: ignore[assignment]
+    ):
+        self.work, self.changes, self.supplied = work, changes, supplied
         self.recorded = recorded
         self.due = 0
         self.recordings: dict[int, Recording] = {}
@@ -69,7 +77,8 @@ class Repeated:
         """Do what is due."""
         for times in (AT_ONCE, 1):
             while self.due >= times:
-                self._do(times)
+                with self.supplied(times):
+                    self._do(times)
                 self.due -= times
 
     def _do(self, times: int) -> None:
@@ -99,7 +108,8 @@ class Recording:
                     for tensor, value in zip(changes, before, strict=True):
                         tensor.copy_(value)
         torch.cuda.current_stream(device).wait_stream(aside)
-        with torch.cuda.graph(self.graph):
+        # Another thread may copy images meanwhile, and is not to be refused what this one must not do.
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             work()
 
     def __call__(self) -> None:

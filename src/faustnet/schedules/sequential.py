@@ -21,7 +21,7 @@ class Sequential(OneOptimiser):
     def _tick(self) -> None:
         index, rate = self.plan.read()
         found = []
-        for losses in self.method.losses(self.train.augmented(index), self.train.labels[index]):
+        for losses in self.method.losses(self.feed.augmented(index), self.train.labels[index]):
             losses.sum().backward()
             self._take_step(rate)
             found.append(losses.detach())

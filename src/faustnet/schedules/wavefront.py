@@ -85,7 +85,7 @@ class Wavefront(Schedule):
         assert self.labels is not None
         index, batch, factors = self.plan.read()
         labels = self.labels.index_select(0, batch)
-        return self.local.rows(self.train.augmented(index), labels[0]), labels, factors
+        return self.local.rows(self.feed.augmented(index), labels[0]), labels, factors
 
     def step(self) -> None:
         self.ticks.once_more()

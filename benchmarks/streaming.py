@@ -1,0 +1,174 @@
+"""What it costs to train from files: 8 GB of images in shards, beside the same set in memory.
+
+    python benchmarks/streaming.py results/streaming.json --scratch FOLDER      three minutes, 8 GB there, 9 GB of memory
+
+Two processes take turns of some hundred steps in all, so that a machine that slows down slows both; what is kept are the
+medians of the turns. Before each turn from files the system is asked to drop all that it has read of them, so every
+image comes from the disk. The peak is the process's largest resident size, from its start on, reading the set for its
+scaling included. Images are noise with a pattern for each class, of CIFAR-10's shape.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from faustnet.data import load_data
+from faustnet.devices import choose_device
+from faustnet.environment import environment
+from faustnet.recipes import as_table, recipe_from
+from faustnet.runs import set_up
+from faustnet.tables import print_table
+
+SHARDS, IMAGES, TESTED, CLASSES = 31, 84_000, 1_000, 10  # 8.0 GB
+SHAPE = (3, 32, 32)
+TURNS, STEPS, UNCOUNTED = 7, 60, 8  # steps of a turn; the first ones find batches that were read between turns
+WAYS = {"memory": "never", "files": "always"}
+
+
+def make(folder: Path) -> int:
+    """Write the set; its size in bytes."""
+    random = np.random.default_rng(0)
+    patterns = random.integers(128, size=(CLASSES, *SHAPE), dtype=np.uint8)
+    noise = random.integers(256, size=(IMAGES, *SHAPE), dtype=np.uint8) // 2
+    size = 0
+    for part, shards, count in (("train", SHARDS, IMAGES), ("test", 1, TESTED)):
+        (folder / part).mkdir()
+        for number in range(shards):
+            labels = np.arange(count) % CLASSES
+            images = noise[:count] ^ np.uint8(number)  # each shard another
+            images.reshape(-1, CLASSES, *SHAPE)[:] += patterns
+            for name, array in (("x", images), ("y", labels)):
+                with (folder / part / f"{name}-{number:05d}.npy").open("wb") as file:
+                    np.save(file, array)
+                    file.flush()
+                    os.fsync(file.fileno())  # what is not on the disk yet cannot be dropped
+            size += images.nbytes
+    return size
+
+
+def forget(folder: Path) -> None:
+    """Ask the system to drop what it has read of these files."""
+    for path in folder.rglob("*.npy"):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def recipe_for(way: str) -> Any:
+    return recipe_from({"data": {"stream": WAYS[way]}, "training": {"epochs": 1, "evaluate_every": 1}})
+
+
+def work(way: str, folder: str, device: str, threads: int) -> None:
+    """One of the two processes: a turn for each line that it is sent, and a line with what it took."""
+    torch.set_num_threads(threads)
+    where = choose_device(device)
+    _, trainer = set_up(recipe_for(way), load_data(folder, stream=WAYS[way]), where)
+    done, begin = 0, 0.0
+
+    def on_batch() -> None:
+        nonlocal done, begin
+        done += 1
+        if done in (UNCOUNTED, STEPS) and where.type == "cuda":
+            torch.cuda.synchronize()
+        if done == UNCOUNTED:
+            begin = time.perf_counter()
+        if done == STEPS:
+            print((STEPS - UNCOUNTED) / (time.perf_counter() - begin), flush=True)
+            done = 0
+            if not sys.stdin.readline():
+                trainer.stop()
+
+    print("ready", flush=True)
+    sys.stdin.readline()
+    trainer.run(on_batch, lambda epoch: None)
+    lines = Path("/proc/self/status").read_text().splitlines()
+    print(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")))
+
+
+class Side:
+    """A process that trains in one of the ways, when it is its turn."""
+
+    def __init__(self, way: str, folder: Path, device: str, threads: int):
+        words = [sys.executable, __file__, "work", way, str(folder), device, str(threads)]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.speeds: list[float] = []
+
+    def hear(self) -> str:
+        line = self.process.stdout.readline().strip()
+        if not line:
+            raise SystemExit("One of the two processes has ended; perhaps there was too little memory.")
+        return line
+
+    def take_turn(self) -> None:
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        self.speeds.append(float(self.hear()))
+
+    def result(self) -> dict[str, Any]:
+        self.process.stdin.close()
+        return {
+            "steps_per_second": round(statistics.median(self.speeds), 2),
+            "turns": [round(speed, 2) for speed in self.speeds],
+            "peak_gb": round(int(self.hear()) / 1e9, 3),
+        }
+
+
+def measure(folder: Path, device: str, threads: int) -> dict[str, Any]:
+    sides = {way: Side(way, folder, device, threads) for way in WAYS}
+    try:
+        for side in sides.values():
+            side.hear()
+        for _ in range(TURNS):
+            for way, side in sides.items():
+                if way == "files":
+                    forget(folder)
+                side.take_turn()
+        found: dict[str, Any] = {way: side.result() for way, side in sides.items()}
+    finally:
+        for side in sides.values():
+            side.process.kill()
+            side.process.wait()
+    # Of neighbouring turns, so that what slows both for a while does not count.
+    ratios = [b / a for a, b in zip(sides["memory"].speeds, sides["files"].speeds, strict=True)]
+    return {**found, "ratio": round(statistics.median(ratios), 3)}
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["work"]:
+        work(*sys.argv[2:5], threads=int(sys.argv[5]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--scratch", type=Path, help="where the images lie meanwhile")
+    parser.add_argument("--device", default="cpu")
+    asked = parser.parse_args()
+    threads = torch.get_num_threads()
+    with tempfile.TemporaryDirectory(prefix="streaming-", dir=asked.scratch) as folder:
+        begin = time.perf_counter()
+        size = make(Path(folder))
+        print(f"{size / 1e9:.1f} GB of images made in {time.perf_counter() - begin:.0f} s")
+        found = measure(Path(folder), asked.device, threads)
+    about = {
+        "environment": environment(choose_device(asked.device), seed=0),
+        "recipe": as_table(recipe_for("files")),
+        "bytes": size,
+        "page_cache": "dropped before each turn from files",
+    }
+    asked.out.write_text(json.dumps({**about, **found}, indent=1) + "\n")
+    rows = [(way, f"{found[way]['steps_per_second']:.1f}", f"{found[way]['peak_gb']:.2f}") for way in WAYS]
+    print_table(("images in", "steps a second", "peak, GB"), rows, numbers=("steps a second", "peak, GB"))
+    print(f"files ÷ memory: {found['ratio']:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,339 @@
+"""Data sets in shards: read, checked, made, and trained on as if they were in memory."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from conftest import Answer, run_to_end
+from faustnet.data import DataSet, StoredPixels, load_data, make_shards, sharding, stored
+from faustnet.errors import FaustnetError
+from faustnet.recipes import recipe_from
+from faustnet.runs import set_up
+from faustnet.training import Trainer
+
+CPU = torch.device("cpu")
+SMALL = {"network": {"widths": [40, 30], "embedding": 16}, "training": {"epochs": 2, "batch_size": 64}}
+
+
+@pytest.fixture(scope="module")
+def digits_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All digits, in shards of 100 images."""
+    folder = tmp_path_factory.mktemp("data") / "digits"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharding, "SHARD", 6400)
+        make_shards("digits", folder)
+    assert len(list((folder / "train").glob("x-*.npy"))) == 15
+    return folder
+
+
+def trainer_on(data: DataSet, table: dict[str, Any]) -> Trainer:
+    merged = {key: {**SMALL.get(key, {}), **value} if isinstance(value, dict) else value for key, value in table.items()}
+    return set_up(recipe_from({**SMALL, **merged}), data, CPU)[1]
+
+
+def same_training(one: Trainer, other: Trainer) -> None:
+    states = [trainer.method.state_dict() for trainer in (one, other)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    for a, b in zip(one.history, other.history, strict=True):
+        assert replace(a, seconds=0) == replace(b, seconds=0)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {},
+        {"training": {"schedule": "wavefront"}, "data": {"crop": 1, "rotation": 5.0}},
+        {"training": {"schedule": "greedy", "batch_size": 50}},
+        {"method": "faust-tuplet", "training": {"epochs": 1}},
+        {"method": "faust-tuplet", "training": {"epochs": 1, "schedule": "greedy"}},
+        {"method": "backprop", "data": {"flip": True, "cutout": 2}},
+        {"method": "ffcm", "training": {"epochs": 1}},
+        {"method": "faust-centroid", "training": {"validation": 0.25, "balance": True}},
+        {"options": {"choice": "k-means", "representatives": 2}, "network": {"norm": "batch"}},
+    ],
+    ids=str,
+)
+def test_training_from_files_is_training_in_memory(table: dict[str, Any], digits_folder: Path, digits: DataSet) -> None:
+    streamed = trainer_on(load_data(str(digits_folder), stream="always"), table)
+    assert streamed.schedule.feed.streams
+    same_training(run_to_end(streamed), run_to_end(trainer_on(digits, table)))
+    assert not [thread for thread in threading.enumerate() if thread.name == "reading ahead"]
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "wavefront"])
+def test_a_training_that_was_stopped_goes_on_at_its_batch(schedule: str, digits_folder: Path) -> None:
+    data = load_data(str(digits_folder), stream="always")
+    table = {"training": {"schedule": schedule}}
+    stopped, resumed = trainer_on(data, table), trainer_on(data, table)
+    assert not stopped.run(lambda: stopped.stop() if stopped.batch == 7 else None, lambda epoch: None)
+    assert stopped.batch == 7
+    resumed.restore(*stopped.state())
+    same_training(run_to_end(resumed), run_to_end(trainer_on(data, table)))
+
+
+def test_whether_images_are_streamed_depends_on_the_memory_there_is(
+    digits_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = load_data(str(digits_folder)).train.pixels.size
+    for free, streams in ((2 * size, False), (2 * size - 1, True)):
+        monkeypatch.setattr(stored, "free_memory", lambda device, free=free: free)
+        assert trainer_on(load_data(str(digits_folder)), {}).schedule.feed.streams == streams
+    monkeypatch.setattr(stored, "free_memory", lambda device: size - 1)
+    with pytest.raises(FaustnetError, match=r"do not fit in memory: leave data\.stream at auto"):
+        trainer_on(load_data(str(digits_folder), stream="never"), {})
+    monkeypatch.setattr(stored, "MANY", 0)
+    monkeypatch.setattr(stored, "free_memory", lambda device: 70_000)
+    with pytest.raises(FaustnetError, match="choose representatives at random and not by k-means"):
+        trainer_on(load_data(str(digits_folder)), {"options": {"choice": "k-means"}})
+
+
+def write(folder: Path, **changes: object) -> Path:
+    """Two shards to train on and one to test on, but for some arrays (or bytes) that are others, or None for missing."""
+    x = np.random.default_rng(0).integers(256, size=(12, 6, 5), dtype=np.uint8)
+    y = np.array([1, 0, 2] * 4)
+    arrays = {"train/x-0": x[:7], "train/y-0": y[:7], "train/x-1": x[7:], "train/y-1": y[7:], "test/x-0": x, "test/y-0": y}
+    for name, array in {**arrays, **changes}.items():
+        path = folder / f"{name}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(array, bytes):
+            path.write_bytes(array)
+        elif array is not None:
+            np.save(path, array)
+    return folder
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (6, 5, 3), (3, 6, 5), (7,)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_any_layout_is_read_as_from_an_npz_file(shape: tuple[int, ...], dtype: type, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(256, size=(12, *shape)).astype(dtype)
+    x = x / 7 if dtype is np.float32 else x
+    y = np.array(["b", "a", "c"] * 4)
+    parts = {"train/x-0": x[:7], "train/y-0": y[:7], "train/x-1": x[7:], "train/y-1": y[7:]}
+    write(tmp_path, **parts, **{"test/x-0": x[:5], "test/y-0": y[:5]})
+    np.savez(tmp_path / "same.npz", x_train=x, y_train=y, x_test=x[:5], y_test=y[:5])
+    mine, same = load_data(str(tmp_path)), load_data(str(tmp_path / "same.npz"))
+    assert mine.class_names == same.class_names == ("a", "b", "c")
+    for part, other in ((mine.train, same.train), (mine.test, same.test)):
+        assert isinstance(part.pixels, StoredPixels)
+        assert torch.equal(part.all_pixels, other.all_pixels)
+        assert part.all_pixels.dtype == other.all_pixels.dtype
+        assert torch.equal(part.labels, other.labels)
+    order = torch.tensor([11, 6, 7, 8, 0, 0, 6])
+    assert torch.equal(mine.train.pixels[order], same.train.pixels[order])
+    assert torch.equal(mine.train.take(order).take(torch.tensor([5, 1])).all_pixels, same.train.pixels[[0, 6]])
+
+
+def cut_short() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.zeros((7, 6, 5), np.uint8))
+    return file.getvalue()[:-110]
+
+
+class Exploding:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.abort, ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"train/y-1": None}, "train/y-1.npy is missing: shard 1 has images but no labels"),
+        ({"train/x-1": None}, "train/x-1.npy is missing: shard 1 has labels but no images"),
+        ({"test/x-0": None, "test/y-0": None}, "test has no shards: put images in x-00000.npy"),
+        ({"train/x-1": np.zeros((5, 5, 6), np.uint8)}, "x-1.npy has rows of (5, 6) and type uint8, but"),
+        ({"train/x-1": np.zeros((5, 6, 5), np.float32)}, "and type float32, but"),
+        ({"test/x-0": np.zeros((12, 6, 6), np.uint8)}, "make all shards alike"),
+        ({"train/x-1": np.zeros((4, 6, 5), np.uint8)}, "has 4 images but"),
+        ({"train/x-0": np.zeros((7, 6, 5), np.int64)}, "as uint8 or float32"),
+        ({"train/x-0": np.zeros(7, np.uint8)}, "give images or rows of numbers"),
+        ({"train/x-0": np.zeros((7, 0, 5), np.uint8)}, "give images or rows of numbers"),
+        ({"train/x-0": np.asfortranarray(np.ones((7, 6, 5), np.uint8))}, "lies column by column"),
+        ({"train/x-0": cut_short()}, "x-0.npy is cut short, 110 bytes are missing"),
+        ({"train/x-0": b"\x93NUMPY"}, "is no array that can be read"),
+        ({"train/x-0": b""}, "is no array that can be read"),
+        ({"train/x-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never opened"),
+        ({"train/y-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never opened"),
+        ({"train/y-0": np.zeros(7)}, "give labels, whole numbers or words"),
+        ({"train/y-0": np.zeros((7, 1), int)}, "give labels, whole numbers or words"),
+        ({"train/y-0": np.array(["1"] * 7)}, "numbers and labels that are words"),
+        ({"train/y-0": np.zeros(7, int), "train/y-1": np.zeros(5, int)}, "give images of two classes or more"),
+        ({"test/y-0": np.array([1, 0, 2, 7] * 3)}, "test images of class 7 but none to train on"),
+        ({"classes": "a\nb"}, "x-0.npy has the label 2, but classes.txt names classes 0 to 1"),
+        ({"classes": "a\nb\nc", "train/y-1": np.array([0, 1, -1, 0, 0])}, "x-1.npy has the label -1, but classes.txt"),
+        ({"classes": "a\nb\nc\nd"}, "names 'd', but no training image is labelled 3"),
+        ({"classes": "a\na\nc"}, "a name in each line, of two different classes"),
+    ],
+)
+def test_shards_with_something_wrong_are_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    if classes := changes.pop("classes", None):
+        (tmp_path / "classes.txt").write_text(classes)
+    write(tmp_path, **changes)
+    with pytest.raises(FaustnetError, match=re.escape(said)):
+        load_data(str(tmp_path))
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_numbers_that_are_not_finite_are_found_before_training(part: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(12, 6, 5)).astype(np.float32)
+    bad = x.copy()
+    bad[4, 3, 2] = np.nan
+    files = {"train/x-0": x[:7], "train/x-1": x[7:], "test/x-0": x}
+    name = "train/x-0" if part == "train" else "test/x-0"
+    write(tmp_path, **{**files, name: bad[: len(files[name])]})
+    with pytest.raises(FaustnetError, match=re.escape(f"{name}.npy holds NaN or infinity")):
+        trainer_on(load_data(str(tmp_path), stream="always"), {"training": {"batch_size": 4}})
+
+
+def test_a_file_that_shrinks_while_it_is_used_ends_the_training_with_a_sentence(digits_folder: Path, tmp_path: Path) -> None:
+    data = make_shards(str(digits_folder), tmp_path / "copy")
+    trainer = trainer_on(replace(data, train=load_data(str(tmp_path / "copy"), stream="always").train), {})
+    file = tmp_path / "copy" / "train" / "x-00000.npy"
+    with file.open("r+b") as opened:
+        opened.truncate(file.stat().st_size // 2)
+    with pytest.raises(FaustnetError, match=r"x-00000\.npy has become shorter while it was used"):
+        run_to_end(trainer)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """120 pictures in two classes, one of which cannot be read."""
+    random = np.random.default_rng(0)
+    for number in range(120):
+        path = tmp_path / "pictures" / ("cat", "dog")[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(256, size=(8, 9, 3), dtype=np.uint8)).save(path)
+    (tmp_path / "pictures" / "cat" / "0.png").write_bytes(path.read_bytes()[:-60])
+    return tmp_path / "pictures"
+
+
+def same_data(one: DataSet, other: DataSet) -> None:
+    assert one.class_names == other.class_names
+    for mine, its in ((one.train, other.train), (one.test, other.test)):
+        assert torch.equal(mine.all_pixels, its.all_pixels)
+        assert torch.equal(mine.labels, its.labels)
+
+
+def test_making_shards_that_was_killed_goes_on_and_is_complete_or_absent(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, folder, part = load_data(str(pictures)), tmp_path / "shards", tmp_path / "shards.part"
+    slow = (
+        "import time; from faustnet.data import make_shards, sharding; from pathlib import Path; sharding.SHARD = 2160\n"
+        f"make_shards({str(pictures)!r}, Path({str(folder)!r}), on_images=lambda done, all: time.sleep(done > 30 and 60))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", slow])
+    try:
+        deadline = time.monotonic() + 60
+        while not (part / "train" / "y-00003.npy").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not folder.exists()
+    kept = {path.relative_to(part): path.stat().st_mtime_ns for path in part.rglob("[xy]-*.npy")}
+    assert len(kept) >= 8
+    times = (pictures / "dog" / "1.png").stat()
+    monkeypatch.setattr(sharding, "SHARD", 2160)
+    (pictures / "dog" / "1.png").touch()
+    with pytest.raises(FaustnetError, match=r"shards\.part was begun from other images: remove it"):
+        make_shards(str(pictures), folder)
+    os.utime(pictures / "dog" / "1.png", ns=(times.st_atime_ns, times.st_mtime_ns))
+    data = make_shards(str(pictures), folder)
+    same_data(data, whole)
+    assert data.left_out == whole.left_out
+    assert "cat/0.png" in data.left_out[0]
+    assert not part.exists()
+    assert kept.items() <= {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*.npy")}.items()
+    assert sorted(path.name for path in folder.iterdir()) == ["classes.txt", "test", "train"]
+    with pytest.raises(FaustnetError, match="exists already"):
+        make_shards(str(pictures), folder)
+
+
+def test_shards_are_made_and_used_by_commands(
+    faustnet: Callable[..., Answer], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = faustnet("shards", pictures, tmp_path / "shards", "--image-size", 12)
+    assert made.code == 0
+    assert "to test on, of 3×12×12, in 2 classes" in made.out
+    assert "cat/0.png" in made.err
+    same_data(load_data(str(tmp_path / "shards")), load_data(str(pictures), image_size=12))
+    small = ("--widths", "20,20", "--batch-size", 16, "--epochs", 2, "--set", "training.validation=0.2")
+    streamed = faustnet(
+        "train", "--dataset", tmp_path / "shards", *small, "--set", "data.stream=always", "--out", tmp_path / "streamed"
+    )
+    assert "of images are read from disk while training" in streamed.err
+    read = faustnet("train", "--dataset", tmp_path / "shards", *small, "--out", tmp_path / "read")
+    assert "of images fit in memory and were read" in read.err
+    one, other = (json.loads((tmp_path / run / "history.json").read_text()) for run in ("streamed", "read"))
+    assert [epoch | {"seconds": 0} for epoch in one] == [epoch | {"seconds": 0} for epoch in other]
+    for command, *more in (["evaluate"], ["votes"], ["calibrate"], ["report", "--images", 10]):
+        assert faustnet(command, tmp_path / "streamed", *more).code == 0, command
+    assert faustnet("train", "--dataset", "digits", "--set", "data.stream=often").sentence.startswith(
+        "faustnet: There is no way"
+    )
+    assert faustnet("shards", tmp_path / "nowhere", tmp_path / "new").code == 2
+
+
+def test_an_interrupt_says_how_to_go_on(
+    faustnet: Callable[..., Answer], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sharding, "read_image", interrupted)
+        answer = faustnet("shards", pictures, tmp_path / "shards")
+    assert (answer.code, answer.sentence) == (130, "Stopped; what was done is kept, and the same command goes on.")
+    assert not (tmp_path / "shards").exists()
+    assert faustnet("shards", pictures, tmp_path / "shards").code == 0
+
+
+def test_memory_stays_bounded_when_the_files_are_large(tmp_path: Path) -> None:
+    """215 MB, which take no room on disk."""
+    for part, count in (("train", 70_000), ("test", 500)):
+        (tmp_path / part).mkdir()
+        with (tmp_path / part / "x-0.npy").open("wb") as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": (count, 3, 32, 32)}
+            np.lib.format.write_array_header_1_0(file, header)
+            file.truncate(file.tell() + count * 3072)
+        np.save(tmp_path / part / "y-0.npy", np.arange(count) % 10)
+    program = f"""
+from pathlib import Path
+import torch
+from faustnet.data import load_data
+from faustnet.recipes import recipe_from
+from faustnet.runs import set_up
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM:"))
+
+recipe = recipe_from({{"network": {{"widths": [20], "embedding": 8}}, "training": {{"epochs": 1, "validation": 0.01}}}})
+load_data("digits").train.split(0.5, 0)  # so that all is imported
+before = peak()
+_, trainer = set_up(recipe, load_data({str(tmp_path)!r}, stream="always"), torch.device("cpu"))
+trainer.run(lambda: trainer.stop() if trainer.batch == 100 else None, lambda epoch: None)
+assert trainer.batch == 100
+print(peak() - before)
+"""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("only Linux says how much memory was used")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    assert int(done.stdout) < 120
