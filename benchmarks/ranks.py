@@ -25,7 +25,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from faustnet.data import Augmentation, Images, ImageSource, Scaling
-from faustnet.distributed import Arrangement, counts_of
+from faustnet.distributed import Arrangement, counts_of, from_first
 from faustnet.environment import environment
 from faustnet.methods import METHODS, LocalMethod, build
 from faustnet.network import NetworkSettings
@@ -84,11 +84,10 @@ def trainer(case: Case, steps: int, arrangement: Arrangement | None = None) -> T
     return Trainer(method, source, source, settings, case.optimiser, seed=0, arrangement=arrangement)
 
 
-def trained(case: Case, steps: int, arrangement: Arrangement | None = None) -> dict[str, Tensor]:
-    """The state at the end."""
-    made = trainer(case, steps, arrangement)
-    assert made.run(lambda: None, lambda epoch: None)
-    tensors, facts = made.state()
+def outcome(trained: Trainer) -> dict[str, Tensor]:
+    """Its state at the end, and all losses on the way."""
+    assert trained.run(lambda: None, lambda epoch: None)
+    tensors, facts = trained.state_on_host()
     losses = [epoch["losses"] for epoch in facts["history"]]
     return {name: tensor.clone() for name, tensor in tensors.items()} | {"losses": torch.tensor(losses)}
 
@@ -115,13 +114,24 @@ def _as_rank(rank: int, ranks: int, port: int, work: Callable[..., None], *about
     dist.destroy_process_group()
 
 
-def run_cases(arrangements: Sequence[str], steps: int, folder: Path) -> None:
-    """What one of the ranks does: every case in each of the arrangements. The first one writes what came of them."""
-    for name in arrangements:
-        arrangement = Arrangement.make(*counts_of(name, dist.get_world_size()), torch.device("cpu"))
-        for number, case in enumerate(CASES.values()):
-            found = trained(case, steps, arrangement)
-            if dist.get_rank() == 0:
+def run_cases(names: Sequence[str], steps: int, folder: Path) -> None:
+    """What one of the ranks does: begin every case in each of the arrangements, until the last rank asks to stop after a
+    batch, and continue it in the next arrangement. The first rank writes what came of it."""
+    arrangements = {name: Arrangement.make(*counts_of(name, dist.get_world_size()), torch.device("cpu")) for name in names}
+    begun = {}
+    for name, arrangement in arrangements.items():
+        for label, case in CASES.items():
+            half = trainer(case, steps, arrangement)
+            is_last = arrangement.rank == dist.get_world_size() - 1
+            assert not half.run(half.stop if is_last else lambda: None, lambda epoch: None)
+            assert 0 < half.batch < BATCHES, "stopped in the middle of an epoch"
+            begun[name, label] = from_first(half.state_on_host)
+    for before, name in zip(names, [*names[1:], names[0]], strict=True):
+        for number, (label, case) in enumerate(CASES.items()):
+            whole = trainer(case, steps, arrangements[name])
+            whole.restore(*begun[before, label])
+            found = outcome(whole)
+            if arrangements[name].is_first:
                 save_file(found, folder / f"{name}-{number}.safetensors")
 
 
@@ -130,7 +140,7 @@ def compared(steps: int) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         for ranks, arrangements in ARRANGEMENTS.items():  # before anything is computed here: forks inherit no threads
             on_ranks(ranks, run_cases, arrangements, steps, Path(folder))
-        expected = [trained(case, steps) for case in CASES.values()]
+        expected = [outcome(trainer(case, steps)) for case in CASES.values()]
         for arrangements in ARRANGEMENTS.values():
             for name in arrangements:
                 for number, (label, wanted) in enumerate(zip(CASES, expected, strict=True)):

@@ -49,7 +49,7 @@ def test_layers_are_divided_so_that_the_dearest_stage_is_cheapest(costs: list[in
 
 
 def test_more_stages_than_layers_are_refused() -> None:
-    with pytest.raises(FaustnetError, match="there are 2 layers for 3: start fewer ranks"):
+    with pytest.raises(FaustnetError, match="2 layers, which cannot be divided among 3: start fewer ranks"):
         divided([1, 1], 3)
 
 

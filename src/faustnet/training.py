@@ -89,7 +89,7 @@ class Trainer:
         labels = train.labels.cpu()
         self.members = [(labels == label).nonzero()[:, 0] for label in labels.unique()] if settings.balance else None
         set_product_type(method, settings.precision)
-        self.measures = arrangement is None or arrangement.rank == 0
+        self.measures = arrangement is None or arrangement.is_first
         self.agreement = Agreement() if arrangement else None
         self.schedule = self._schedule(arrangement)
         self.history: list[Epoch] = []
@@ -235,6 +235,11 @@ class Trainer:
         facts = {"history": [asdict(epoch) for epoch in self.history], "batch": self.batch, "seconds": self.seconds}
         return tensors | {"totals": self.schedule.totals}, facts
 
+    def state_on_host(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The same with all tensors on the CPU, for another process."""
+        tensors, facts = self.state()
+        return {name: tensor.cpu() for name, tensor in tensors.items()}, facts
+
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Continue from another trainer's state; everything else about the two must be the same."""
         groups: dict[str, dict[str, Tensor]] = {"method": {}, "generator": {}, "optimiser": {}}
@@ -269,14 +274,15 @@ def balanced(members: Sequence[Tensor], count: int, generator: torch.Generator) 
 
 @contextmanager
 def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C, or a request to terminate, stops the trainer after its batch; a second one interrupts at once. A signal that
-    the process ignores stays ignored."""
+    """Ctrl-C, or a request to terminate, stops the trainer after its batch; a second one interrupts at once, but for one of
+    several ranks, to which torchrun passes on what they have had from the terminal. A signal that the process ignores stays
+    ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: Any) -> None:
-        if trainer.stopping:
+        if trainer.stopping and not trainer.agreement:
             raise KeyboardInterrupt
         trainer.stop()
 

@@ -18,30 +18,30 @@ class Agreement:
     def __init__(self) -> None:
         self.every, self.left = 1, 0
         self.vote: tuple[torch.Tensor, dist.Work] | None = None
-        self.began = time.monotonic()
+        self.began, self.batches = time.monotonic(), 0  # since then
 
     def stops(self, asked: bool) -> bool:
         """Before each batch: whether to stop here."""
-        if self.left:
-            self.left -= 1
-            return False
-        if self._counted():
-            return True
-        now = time.monotonic()
-        wanted = int(self.every * SECONDS / max(now - self.began, 1e-3))
-        self.began = now
-        self._call(asked, min(max(wanted, 1), 2 * self.every))
-        self.left = self.every - 1
+        if not self.left:
+            if self._counted():
+                return True
+            elapsed = time.monotonic() - self.began
+            wanted = int(self.batches * SECONDS / elapsed) if self.batches else self.every
+            self._call(asked, min(max(wanted, 1), 2 * self.every))
+            self.left = self.every
+        self.left -= 1
+        self.batches += 1
         return False
 
     def stops_now(self, asked: bool) -> bool:
         """Between epochs, where all ranks wait for each other anyway."""
         before = self._counted()
         self._call(asked or before, self.every)
-        self.left, self.began = 0, time.monotonic()
+        self.left = 0
         return self._counted()
 
     def _call(self, asked: bool, every: int) -> None:
+        self.began, self.batches = time.monotonic(), 0
         vote = torch.tensor([int(asked), every if dist.get_rank() == 0 else 0])
         work = dist.all_reduce(vote, dist.ReduceOp.MAX, async_op=True)
         assert work is not None

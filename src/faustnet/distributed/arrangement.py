@@ -1,9 +1,10 @@
 """Which rank has which rows and which layers."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TypeVar
 
 import torch
 from torch import distributed as dist
@@ -11,6 +12,8 @@ from torch import distributed as dist
 from faustnet.errors import FaustnetError, require
 
 WAYS = ("data", "layers")
+
+Result = TypeVar("Result")
 
 
 def counts_of(parallel: str, ranks: int) -> tuple[int, int]:
@@ -35,6 +38,7 @@ class Arrangement:
 
     row_ranks: int
     stages: int
+    device: torch.device  # of this rank
     device_group: dist.ProcessGroup  # all of them, for tensors on the device
     row_group: dist.ProcessGroup  # those of this stage
     first_of_stages: dist.ProcessGroup  # the first one of each stage, for what lies on the host
@@ -47,11 +51,16 @@ class Arrangement:
         ranks = range(row_ranks * stages)
         by_stage = [dist.new_group(list(ranks[s * row_ranks : (s + 1) * row_ranks]), backend=backend) for s in range(stages)]
         first = dist.new_group(list(ranks[::row_ranks]), backend="gloo")
-        return cls(row_ranks, stages, whole, by_stage[dist.get_rank() // row_ranks], first)
+        return cls(row_ranks, stages, device, whole, by_stage[dist.get_rank() // row_ranks], first)
 
     @property
     def rank(self) -> int:
         return dist.get_rank()
+
+    @property
+    def is_first(self) -> bool:
+        """The rank that measures, speaks and writes files."""
+        return self.rank == 0
 
     @property
     def stage(self) -> int:
@@ -63,12 +72,19 @@ class Arrangement:
         return self.rank % self.row_ranks
 
 
+def from_first(function: Callable[[], Result]) -> Result:
+    """What the first rank found, which alone has looked."""
+    found = [function() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(found, src=0)
+    return found[0]  # type: ignore[return-value]
+
+
 def divided(costs: Sequence[int], stages: int) -> list[range]:
     """Consecutive layers for every stage, at least one, such that the dearest stage is as cheap as can be."""
     require(
         stages <= len(costs),
-        f"A rank needs a layer at least, but there are {len(costs)} layers for {stages}: "
-        "start fewer ranks, or divide the rows with --parallel data.",
+        f"The network has {len(costs)} layers, which cannot be divided among {stages}: start fewer ranks, or divide rows "
+        "with --parallel data.",
     )
     sums = [0, *accumulate(costs)]
     # The least that the dearest of s + 1 stages costs with the first n layers, and where its last stage begins.

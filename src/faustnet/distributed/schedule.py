@@ -187,7 +187,7 @@ class Distributed(OneOptimiser):
             "optimiser": {key: tensor.cpu() for key, tensor in super().state().items()},
             "totals": self.totals.cpu(),
         }
-        found: list[Any] | None = [None] * self.arrangement.stages if self.arrangement.rank == 0 else None
+        found: list[Any] | None = [None] * self.arrangement.stages if self.arrangement.is_first else None
         dist.gather_object(own, found, group=self.arrangement.first_of_stages)
         for part, span in zip(found or [], self.stages_layers, strict=False):
             if span != self.own:
