@@ -8,12 +8,13 @@ import faustnet
 ROOT = Path(faustnet.__file__).parent
 LEVELS = [
     {"errors", "files", "history", "version", "tables", "paper"},
-    {"devices", "environment", "kernels", "locks", "randomness", "report"},
+    {"devices", "environment", "kernels", "locks", "randomness", "report", "slices"},
     {"losses", "layers", "optimisers", "data"},
     {"blocks", "stacks", "references", "precision", "read_outs"},
     {"network"},
     {"methods"},
     {"schedules", "evaluation"},
+    {"distributed"},
     {"training"},
     {"recipes"},
     {"model"},

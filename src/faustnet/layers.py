@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from faustnet.devices import has_triton
+from faustnet.slices import Slice
 
 Rows = Tensor | tuple[Tensor, Tensor]
 ENTRY = "linear.weight"  # the parameter that depends on how many inputs a layer has
@@ -32,6 +33,7 @@ class Layer(nn.Module, ABC):
     """
 
     stackable: ClassVar[bool] = True  # whether several layers of its kind can be one
+    part: Slice | None = None  # which rows of a batch it is trained on, if others are on other ranks
 
     def __init__(self, inputs: int, passed_on: int, embedding_size: int, dropout: float):
         super().__init__()
@@ -71,7 +73,15 @@ class Layer(nn.Module, ABC):
         """Some values of what is received set to nought, while training."""
         if not self.dropout or not self.training:
             return rows
+        if self.part is not None and isinstance(rows, Tensor):
+            return self.part.dropout(rows, self.dropout)
         return _each(functools.partial(functional.dropout, p=self.dropout), rows)
+
+    def take_part(self, part: Slice | None) -> None:
+        """From now on train on these rows of each batch."""
+        for module in self.modules():
+            if isinstance(module, Layer | BatchNorm):
+                module.part = part
 
     @abstractmethod
     def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -199,6 +209,7 @@ class BatchNorm(nn.Module):
 
     mean: Tensor
     variance: Tensor
+    part: Slice | None = None  # as a layer's
 
     def __init__(self, channels: int):
         super().__init__()
@@ -211,6 +222,8 @@ class BatchNorm(nn.Module):
         if self.gain.dim() == 2:
             variance, mean = torch.var_mean(rows, dim=1, correction=0, keepdim=True)
             return (rows - mean) * ((variance + EPSILON).rsqrt() * self.gain.unsqueeze(1)) + self.offset.unsqueeze(1)
+        if self.training and self.part is not None:
+            return self.part.batch_norm(rows, self.gain, self.offset, EPSILON)
         if self.training:
             return functional.batch_norm(rows, None, None, self.gain, self.offset, training=True, eps=EPSILON)
         if self.settling:

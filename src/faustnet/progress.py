@@ -46,7 +46,7 @@ class Lines:
             f"{recipe.method} on {data.name}: {len(trainer.train.labels):,} training images of {shape}, "
             f"{len(model.class_names)} classes\n"
             f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
-            f"{trainer.schedule.name} on {trainer.device.type}"
+            f"{trainer.schedule.about} on {trainer.device.type}"
         )
         for line in [*about_files(data, trainer), *about_classes(data, trainer)]:
             self.console.print(line)

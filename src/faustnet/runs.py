@@ -14,6 +14,7 @@ import torch
 
 from faustnet.checkpoints import Checkpoints
 from faustnet.data import DataSet, Images, ImageSource, load_data, located
+from faustnet.distributed import Arrangement, from_first, here
 from faustnet.environment import environment
 from faustnet.errors import FaustnetError
 from faustnet.files import is_partial, write_whole
@@ -236,24 +237,31 @@ def train(
     data_dir: Path | None = None,
     resume: bool = False,
     data: DataSet | None = None,
+    arrangement: Arrangement | None = None,
 ) -> Run:
     """Train a recipe into a folder, or continue the run that is there, on the recipe's data set, which may have been read
     already. Everything that a user may have got wrong is found out before the folder is made. Raises Stopped when it was
-    interrupted."""
+    interrupted. In an `arrangement` this is what the first rank does, and the others `follow`."""
     recipe = replace(recipe, dataset=located(recipe.dataset))
     run = _open_to_resume(folder, recipe) if resume else Run(folder)
-    if resume and run.tidy:
-        return run
     with ExitStack() as held:
-        if resume:
+        finished = resume and run.tidy
+        if resume and not finished:
             held.enter_context(alone_in(folder))
-            if run.conclude():
-                return run
-        else:
+            finished = run.conclude()
+        elif not resume:
             refuse_held(folder)
             run.refuse_existing()
+        if arrangement:
+            from_first(lambda: finished)
+        if finished:
+            return run
         data = data or data_of(recipe, data_dir)
-        model, trainer = set_up(recipe, data, device)
+        if arrangement:
+            from_first(lambda: None)  # the data are there
+        model, trainer = set_up(recipe, data, device, arrangement)
+        if ranks := here():
+            ranks.begin(str(folder))
         if resume:
             run.restore(trainer)
         else:
@@ -261,8 +269,15 @@ def train(
             held.enter_context(alone_in(folder))
             run.begin(recipe)
         run.note_environment(device)
+        if arrangement:
+            from_first(trainer.state_on_host)
         progress.begin(model, data, trainer)
-        _train(run, trainer, progress)
+        try:
+            _train(run, trainer, progress)
+        except Stopped:
+            if arrangement:
+                from_first(lambda: None)  # all is saved
+            raise
         _write_result(run, model, trainer, data.test)
     return run
 
@@ -298,7 +313,26 @@ def data_of(recipe: Recipe, data_dir: Path | None) -> DataSet:
     return load_data(recipe.dataset, data_dir, how.image_size, strict=how.strict, stream=how.stream)
 
 
-def set_up(recipe: Recipe, data: DataSet, device: torch.device) -> tuple[Model, Trainer]:
+def follow(recipe: Recipe, arrangement: Arrangement, *, data_dir: Path | None) -> None:
+    """Train what the first rank trains, as another one: with no folder, and from the first one's state. Raises Stopped when
+    all were interrupted."""
+    recipe = replace(recipe, dataset=located(recipe.dataset))
+    if from_first(lambda: True):  # it was finished before
+        return
+    from_first(lambda: None)  # it may have to download the data
+    data = data_of(recipe, data_dir)
+    _, trainer = set_up(recipe, data, arrangement.device, arrangement)
+    trainer.restore(*from_first(trainer.state_on_host))
+    with stopped_by_signals(trainer):
+        complete = trainer.run(lambda: None, lambda epoch: None)
+    if not complete:
+        from_first(lambda: None)  # it has saved all
+        raise Stopped
+
+
+def set_up(
+    recipe: Recipe, data: DataSet, device: torch.device, arrangement: Arrangement | None = None
+) -> tuple[Model, Trainer]:
     """An untrained model, and the trainer that will train it on the training images or all but a validation split."""
     images, held_out = divided(recipe, data)
     recipe.data.augmentation.check(images.shape)
@@ -306,7 +340,8 @@ def set_up(recipe: Recipe, data: DataSet, device: torch.device) -> tuple[Model, 
     model = Model.fresh(recipe, images, data.class_names).to(device)
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     measured = model.source(held_out.to(device))
-    return model, Trainer(model.method, source, measured, recipe.training, recipe.optimiser, recipe.seed)
+    settings = recipe.training, recipe.optimiser, recipe.seed
+    return model, Trainer(model.method, source, measured, *settings, arrangement)
 
 
 def divided(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from faustnet.distributed import Agreement, Arrangement, Distributed
 from faustnet.errors import FaustnetError, unknown
 from faustnet.evaluation import evaluate, evaluating
 from faustnet.history import Epoch
@@ -19,7 +20,7 @@ from faustnet.methods import LocalMethod, Method, Source
 from faustnet.optimisers import OptimiserSettings
 from faustnet.precision import PRECISIONS, multiplying, set_product_type
 from faustnet.randomness import generator_states, seeded, set_generator_states
-from faustnet.schedules import SCHEDULES
+from faustnet.schedules import SCHEDULES, Schedule
 
 
 class Diverged(FaustnetError):
@@ -59,7 +60,10 @@ class TrainingSettings:
 
 
 class Trainer:
-    """Trains one method on one source, and can be stopped and continued without any difference to the result."""
+    """Trains one method on one source, and can be stopped and continued without any difference to the result.
+
+    With an `arrangement` this is one of several ranks that do so together: each has such a trainer, and the first one's
+    history and state are those of one process."""
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class Trainer:
         settings: TrainingSettings,
         optimiser: OptimiserSettings,
         seed: int,
+        arrangement: Arrangement | None = None,
     ):
         self.method, self.train, self.held_out = method, train, held_out
         self.settings, self.optimiser, self.seed = settings, optimiser, seed
@@ -84,10 +89,9 @@ class Trainer:
         labels = train.labels.cpu()
         self.members = [(labels == label).nonzero()[:, 0] for label in labels.unique()] if settings.balance else None
         set_product_type(method, settings.precision)
-        schedule = settings.schedule
-        if schedule == "auto":
-            schedule = "wavefront" if self.device.type == "cuda" and isinstance(method, LocalMethod) else "sequential"
-        self.schedule = SCHEDULES[schedule](method, train, optimiser)
+        self.measures = arrangement is None or arrangement.is_first
+        self.agreement = Agreement() if arrangement else None
+        self.schedule = self._schedule(arrangement)
         self.history: list[Epoch] = []
         self.batch = 0  # the next one of this epoch
         self.seconds = 0.0  # spent on this epoch
@@ -97,6 +101,16 @@ class Trainer:
             method.start(train)
             self._generators = generator_states(self.device)
         self.schedule.enter(0)
+
+    def _schedule(self, arrangement: Arrangement | None) -> Schedule:
+        name = self.settings.schedule
+        if arrangement:
+            if name == "greedy":
+                raise FaustnetError("The greedy schedule trains in one process: start it without torchrun.")
+            return Distributed(self.method, self.train, self.optimiser, arrangement)
+        if name == "auto":
+            name = "wavefront" if self.device.type == "cuda" and isinstance(self.method, LocalMethod) else "sequential"
+        return SCHEDULES[name](self.method, self.train, self.optimiser)
 
     @property
     def epochs(self) -> int:
@@ -115,7 +129,7 @@ class Trainer:
         """Train to the end, or until `stop`; whether the end was reached. `on_epoch` finds a state worth saving."""
         with seeded(self.seed, self.device):
             set_generator_states(self._generators, self.device)
-            while not (self.finished or self.stopping):
+            while not (self.finished or self._stops_now()):
                 if self.schedule.stage != self._stage:
                     self.schedule.enter(self._stage)
                 with multiplying(self.settings.precision):
@@ -127,6 +141,14 @@ class Trainer:
                     on_epoch(self.history[-1])
         self.schedule.release()
         return self.finished
+
+    def _stops(self) -> bool:
+        """Whether to stop before the next batch."""
+        return self.agreement.stops(self.stopping) if self.agreement else self.stopping
+
+    def _stops_now(self) -> bool:
+        """The same between epochs."""
+        return self.agreement.stops_now(self.stopping) if self.agreement else self.stopping
 
     @property
     def _stage(self) -> int:
@@ -149,7 +171,7 @@ class Trainer:
         batches = order[: self.batches * size].view(self.batches, size)
         with self.schedule.feed.reading(batches, self.batch):
             self.schedule.begin(batches, torch.tensor(rates, dtype=torch.float64), self.batch)
-            while self.batch < self.batches and not self.stopping:
+            while self.batch < self.batches and not self._stops():
                 self.schedule.step()
                 self.batch += 1
                 on_batch()
@@ -186,7 +208,7 @@ class Trainer:
             losses[layer] = loss / self.batches
         number = len(self.history) + 1
         due = number % self.settings.evaluate_every == 0 or number == self.epochs
-        alone, first, accuracy = self._measured() if due else ([], [], None)
+        alone, first, accuracy = self._measured() if due and self.measures else ([], [], None)
         self.history.append(Epoch(number, losses, alone, first, accuracy, self.rate, self.seconds))
         self.batch, self.seconds = 0, 0.0
         self.schedule.totals.zero_()
@@ -213,6 +235,11 @@ class Trainer:
             tensors |= {f"optimiser.{name}": tensor for name, tensor in self.schedule.state().items()}
         facts = {"history": [asdict(epoch) for epoch in self.history], "batch": self.batch, "seconds": self.seconds}
         return tensors | {"totals": self.schedule.totals}, facts
+
+    def state_on_host(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The same with all tensors on the CPU, for another process."""
+        tensors, facts = self.state()
+        return {name: tensor.cpu() for name, tensor in tensors.items()}, facts
 
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Continue from another trainer's state; everything else about the two must be the same."""
@@ -248,14 +275,15 @@ def balanced(members: Sequence[Tensor], count: int, generator: torch.Generator) 
 
 @contextmanager
 def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C, or a request to terminate, stops the trainer after its batch; a second one interrupts at once. A signal that
-    the process ignores stays ignored."""
+    """Ctrl-C, or a request to terminate, stops the trainer after its batch; a second one interrupts at once, but for one of
+    several ranks, to which torchrun passes on what they have had from the terminal. A signal that the process ignores stays
+    ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: Any) -> None:
-        if trainer.stopping:
+        if trainer.stopping and not trainer.agreement:
             raise KeyboardInterrupt
         trainer.stop()
 

@@ -10,7 +10,8 @@ import typer
 from faustnet.cli import classes, commands, reproduce, shards
 from faustnet.cli.app import app
 from faustnet.devices import OUT_OF_MEMORY
-from faustnet.errors import FaustnetError
+from faustnet.distributed import here, joined
+from faustnet.errors import FaustnetError, require
 from faustnet.version import VERSION
 
 __all__ = ["app", "classes", "commands", "main", "reproduce", "shards"]
@@ -28,6 +29,16 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without × and µ is no reason to fail
     try:
+        with joined():
+            _run(sys.argv[1:] if arguments is None else arguments)
+    except FaustnetError as error:
+        _fail(str(error))
+
+
+def _run(arguments: list[str]) -> None:
+    try:
+        if here():
+            require(arguments[:1] == ["train"], "Only 'faustnet train' works on several ranks: start this without torchrun.")
         app(arguments)
     except FaustnetError as error:
         _fail(str(error))

@@ -16,6 +16,7 @@ from faustnet.cli.app import AsJson, DataDir, Device, Layers, app, check_writabl
 from faustnet.cli.predictions import predict_files, print_predictions
 from faustnet.data import DATASETS, DataSet, data_folder
 from faustnet.devices import choose_device
+from faustnet.distributed import counts_of, here
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.evaluation import compare_weightings
 from faustnet.export import export_run
@@ -25,7 +26,7 @@ from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.model import EarlyPrediction, Model, Prediction
 from faustnet.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
 from faustnet.report.page import plotly_script, render_page
-from faustnet.runs import Run, Stopped, divided, model_at
+from faustnet.runs import RECIPE, Run, Stopped, divided, follow, model_at
 from faustnet.runs import train as train_recipe
 from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table, print_weightings
 from faustnet.tracking import watching
@@ -77,6 +78,13 @@ def train(
     data_dir: DataDir = None,
     out: Annotated[Path | None, option("The run's folder.", "a new one in runs/")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
+    parallel: Annotated[
+        str,
+        typer.Option(
+            help="What ranks that torchrun starts divide among them: data, the rows of a batch; layers; or both, as a grid "
+            "such as 2x2. What is learned stays the same."
+        ),
+    ] = "data",
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write curves for TensorBoard too, into 'tensorboard' in the run's folder.")
     ] = False,
@@ -101,14 +109,33 @@ def train(
             put(table, key, value)
     for assignment in set_ or []:
         set_key(table, assignment)
+    ranks = here()
+    counts = counts_of(parallel, ranks.count if ranks else 1)
     if resume and out is None:
         raise FaustnetError("Which run is to be continued? Name its folder with --out.")
-    whole = recipe_from(table, Run.open(out).recipe if resume and out else None)
-    folder = out or _free_folder(f"{Path(whole.dataset).stem}-{whole.method}")
+
+    def chosen() -> tuple[Recipe, Path, bool]:
+        begun = ranks.begun if ranks else None  # before torchrun started this again
+        there = Path(begun) if begun else out
+        continued = resume or bool(begun and (Path(begun) / RECIPE).exists())
+        whole = recipe_from(table, Run.open(there).recipe if continued and there else None)
+        return whole, there or _free_folder(f"{Path(whole.dataset).stem}-{whole.method}"), continued
+
+    whole, folder, resume = ranks.from_first(chosen) if ranks else chosen()
     where = choose_device(device)
+    team = ranks.arranged(*counts, where) if ranks else None
     try:
-        watcher = watching(folder, tensorboard)
-        run = train_recipe(whole, folder, device=where, progress=watcher, data_dir=data_dir, resume=resume)
+        if team and not team.is_first:
+            return follow(whole, team, data_dir=data_dir)
+        run = train_recipe(
+            whole,
+            folder,
+            device=team.device if team else where,
+            progress=watching(folder, tensorboard),
+            data_dir=data_dir,
+            resume=resume,
+            arrangement=team,
+        )
     except Stopped:
         typer.echo(f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}", err=True)
         raise typer.Exit(130) from None

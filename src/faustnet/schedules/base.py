@@ -48,6 +48,11 @@ class Schedule(ABC):
         self.ticks.recordings.clear()
 
     @property
+    def about(self) -> str:
+        """What a user is told of it."""
+        return self.name
+
+    @property
     @abstractmethod
     def layers(self) -> range:
         """Whose losses a step of this stage gives."""

@@ -1,0 +1,188 @@
+"""One training on several ranks: is it that of one process, and what does it cost?
+
+    python benchmarks/ranks.py equality   # the weights after 100 steps in double precision, against those of one process
+    python benchmarks/ranks.py speed      # messages between processes here, and steps per second beside one process
+    python benchmarks/ranks.py page       # the tables of docs/scaling.md, from what the others wrote
+
+The first two write their part of results/distributed.json. Ranks are processes on this machine, one thread each.
+"""
+
+import argparse
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo  # which optimisers import later, in every fork
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch import distributed as dist
+
+from faustnet.data import Augmentation, Images, ImageSource, Scaling
+from faustnet.distributed import Arrangement, counts_of, from_first
+from faustnet.environment import environment
+from faustnet.methods import METHODS, LocalMethod, build
+from faustnet.network import NetworkSettings
+from faustnet.optimisers import OptimiserSettings
+from faustnet.randomness import seeded
+from faustnet.training import Trainer, TrainingSettings
+
+RESULTS = Path(__file__).parents[1] / "results" / "distributed.json"
+ARRANGEMENTS = {2: ("2x1", "1x2"), 4: ("4x1", "1x4", "2x2")}  # rows × layers, by the number of ranks
+BATCH, BATCHES = 29, 4  # an epoch's: no arrangement divides the rows of such a batch evenly
+CLASSES = 5
+
+
+DENSE = NetworkSettings((20,) * 5, 8, dropout=0.1, input_dropout=0.1)
+CONVOLUTIONS = NetworkSettings((10,) * 4, 8, kind="residual", pools=(2,), head=8, dropout=0.1)
+ADAM = OptimiserSettings(weight_decay=0.01, warmup=0.1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training in double precision, of random images."""
+
+    method: str
+    network: NetworkSettings = DENSE
+    options: dict[str, Any] = field(default_factory=dict)
+    optimiser: OptimiserSettings = ADAM
+
+
+LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMethod)]
+ALL_TERMS = {"mixup": 0.2, "contrast": 0.5, "matching": 0.5, "final_scale": 0.1}
+CASES = {
+    **{name: Case(name) for name in LOCAL},
+    "representatives, batch norm": Case("faust-representative", NetworkSettings((20,) * 4, 8, norm="batch")),
+    "representatives, residual blocks": Case("faust-representative", CONVOLUTIONS),
+    "prototypes, learned length, all terms, muon": Case(
+        "faust-prototype",
+        NetworkSettings((24, 20, 16, 12), 8, length="learned"),
+        {"prototypes": 2, **ALL_TERMS},
+        OptimiserSettings("muon"),
+    ),
+    "cwc, convolutions": Case("cwc", replace(CONVOLUTIONS, kind="vgg", widths=(20,) * 4), {}, OptimiserSettings("sgd")),
+}
+
+
+def trainer(case: Case, steps: int, arrangement: Arrangement | None = None) -> Trainer:
+    """Of so many steps, at least those of an epoch."""
+    count = BATCH * BATCHES
+    pixels = torch.randint(256, (count, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = Images(pixels, torch.arange(count) % CLASSES)
+    scaling = Scaling.of(images)
+    exact = Scaling(scaling.mean.double(), scaling.deviation.double())
+    source = ImageSource(images, exact, [str(number) for number in range(CLASSES)], Augmentation(flip=True, crop=1))
+    with seeded(0):
+        method = build(case.method, images.shape, CLASSES, case.network, case.options).double()
+    settings = TrainingSettings(epochs=steps // BATCHES, batch_size=BATCH, schedule="sequential", evaluate_every=10**6)
+    return Trainer(method, source, source, settings, case.optimiser, seed=0, arrangement=arrangement)
+
+
+def outcome(trained: Trainer) -> dict[str, Tensor]:
+    """Its state at the end, and all losses on the way."""
+    assert trained.run(lambda: None, lambda epoch: None)
+    tensors, facts = trained.state_on_host()
+    losses = [epoch["losses"] for epoch in facts["history"]]
+    return {name: tensor.clone() for name, tensor in tensors.items()} | {"losses": torch.tensor(losses)}
+
+
+def on_ranks(ranks: int, work: Callable[..., None], *about: Any) -> None:
+    """Do some work in so many processes that know of each other. They are forks, since half of a short work is imports."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    make = get_context("fork").Process
+    processes = [make(target=_as_rank, args=(rank, ranks, port, work, *about)) for rank in range(ranks)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    codes = [process.exitcode for process in processes]
+    assert not any(codes), f"a rank has failed: {codes}"
+
+
+def _as_rank(rank: int, ranks: int, port: int, work: Callable[..., None], *about: Any) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    work(*about)
+    dist.destroy_process_group()
+
+
+def run_cases(names: Sequence[str], steps: int, folder: Path) -> None:
+    """What one of the ranks does: begin every case in each of the arrangements, until the last rank asks to stop after a
+    batch, and continue it in the next arrangement. The first rank writes what came of it."""
+    arrangements = {name: Arrangement.make(*counts_of(name, dist.get_world_size()), torch.device("cpu")) for name in names}
+    begun = {}
+    for name, arrangement in arrangements.items():
+        for label, case in CASES.items():
+            half = trainer(case, steps, arrangement)
+            is_last = arrangement.rank == dist.get_world_size() - 1
+            assert not half.run(half.stop if is_last else lambda: None, lambda epoch: None)
+            assert 0 < half.batch < BATCHES, "stopped in the middle of an epoch"
+            begun[name, label] = from_first(half.state_on_host)
+    for before, name in zip(names, [*names[1:], names[0]], strict=True):
+        for number, (label, case) in enumerate(CASES.items()):
+            whole = trainer(case, steps, arrangements[name])
+            whole.restore(*begun[before, label])
+            found = outcome(whole)
+            if arrangements[name].is_first:
+                save_file(found, folder / f"{name}-{number}.safetensors")
+
+
+def compared(steps: int) -> Iterator[dict[str, Any]]:
+    """For every case and arrangement the largest difference to one process, relative to the largest of a tensor's values."""
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks, arrangements in ARRANGEMENTS.items():  # before anything is computed here: forks inherit no threads
+            on_ranks(ranks, run_cases, arrangements, steps, Path(folder))
+        expected = [outcome(trainer(case, steps)) for case in CASES.values()]
+        for arrangements in ARRANGEMENTS.values():
+            for name in arrangements:
+                for number, (label, wanted) in enumerate(zip(CASES, expected, strict=True)):
+                    found = load_file(Path(folder) / f"{name}-{number}.safetensors")
+                    assert found.keys() == wanted.keys()
+                    worst = max(difference(found[key], wanted[key]) for key in wanted)
+                    yield {"arrangement": name, "case": label, "steps": steps, "difference": worst}
+
+
+def difference(one: Tensor, other: Tensor) -> float:
+    if not other.is_floating_point():
+        return 0.0 if torch.equal(one, other) else float("inf")
+    scale = other.abs().max().item()
+    return (one - other).abs().max().item() / scale if scale else one.abs().max().item()
+
+
+def read(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def write(file: Path, part: str, content: Any) -> None:
+    """One part of a file of results, with where it was measured."""
+    whole = read(file)
+    torch.set_num_threads(1)
+    whole[part] = {"environment": environment(torch.device("cpu"), seed=0), "cores": os.cpu_count(), **content}
+    file.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    equality = commands.add_parser("equality")
+    equality.add_argument("--steps", type=int, default=100)
+    for command in (equality,):
+        command.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    if arguments.command == "equality":
+        found = list(compared(arguments.steps))
+        for line in found:
+            print(f"{line['arrangement']}  {line['case']:45} {line['difference']:.1e}")
+        write(arguments.out, "equality", {"cases": found})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Some of a batch's rows, where the others are on other ranks, and what a layer does to all of them together."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A rank's own of the `total` rows of a batch. They are in order: every rank of the group has as many, but for the last
+    ones, which have what is left, or none."""
+
+    group: dist.ProcessGroup
+    rank: int  # in the group
+    ranks: int
+    total: int
+
+    @property
+    def most(self) -> int:
+        """Rows of a rank."""
+        return -(-self.total // self.ranks)
+
+    @property
+    def counts(self) -> list[int]:
+        """Of every rank's rows."""
+        return [min(self.most, max(0, self.total - rank * self.most)) for rank in range(self.ranks)]
+
+    @property
+    def own(self) -> slice:
+        first = min(self.rank * self.most, self.total)
+        return slice(first, first + self.counts[self.rank])
+
+    def gather(self, rows: Tensor) -> "Gathering":
+        """All ranks' rows; they are on their way while this one goes on. (own, …) → (total, …)"""
+        sent = rows.new_zeros(self.most, *rows.shape[1:])
+        sent[: len(rows)] = rows
+        return Gathering(self, sent)
+
+    def dropout(self, rows: Tensor, share: float) -> Tensor:
+        """The own rows of what dropout would make of all of them: the same random numbers are drawn."""
+        kept = torch.nn.functional.dropout(rows.new_ones(self.total, *rows.shape[1:]), share)
+        return rows * kept[self.own]
+
+    def batch_norm(self, rows: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> Tensor:
+        """By the statistics of all ranks' rows. (own, channels, …) → the same"""
+        return _BatchNorm.apply(rows, gain, offset, epsilon, self)
+
+
+class Gathering:
+    """Rows of all ranks that are on their way."""
+
+    def __init__(self, part: Slice, sent: Tensor):
+        self.sent, self.total = sent, part.total  # what is sent must stay until it has arrived
+        self.whole = sent.new_empty(part.ranks * part.most, *sent.shape[1:])
+        self.work = dist.all_gather(list(self.whole.chunk(part.ranks)), sent, group=part.group, async_op=True)
+
+    def wait(self) -> Tensor:
+        """(total, …)"""
+        assert self.work is not None
+        self.work.wait()
+        return self.whole[: self.total]
+
+
+class _BatchNorm(torch.autograd.Function):
+    """One message each way: every rank's means and variances, then the sums that the gradient needs."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, gain: Tensor, offset: Tensor, epsilon: float, part: Slice) -> Tensor:
+        values = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        dims = [0, *range(2, rows.dim())]
+        mine = values.new_zeros(2, rows.shape[1])
+        if len(rows):
+            variance, mean = torch.var_mean(values, dims, correction=0)
+            mine = torch.stack([mean, variance])
+        all_ranks = [torch.empty_like(mine) for _ in range(part.ranks)]
+        dist.all_gather(all_ranks, mine, group=part.group)
+        means, variances = torch.stack(all_ranks, dim=1)  # (ranks, channels) each
+        weights = means.new_tensor(part.counts).unsqueeze(1) / part.total
+        mean = (weights * means).sum(dim=0)
+        variance = (weights * (variances + (means - mean).square())).sum(dim=0)
+        over_rows = (-1, *[1] * (rows.dim() - 2))
+        root = (variance + epsilon).rsqrt().view(over_rows)
+        normal = (values - mean.view(over_rows)) * root
+        ctx.save_for_backward(normal, gain, root)
+        ctx.part, ctx.dims, ctx.over_rows, ctx.dtype = part, dims, over_rows, rows.dtype
+        return (normal * gain.view(over_rows) + offset.view(over_rows)).to(rows.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
+        normal, gain, root = ctx.saved_tensors
+        by_output = by_output.to(normal.dtype)
+        own = torch.stack([by_output.sum(ctx.dims), (by_output * normal).sum(ctx.dims)])
+        whole = own.clone()
+        dist.all_reduce(whole, group=ctx.part.group)
+        pixels = normal.shape[2:].numel()
+        by_offset, by_gain = (whole / (ctx.part.total * pixels)).view(2, *ctx.over_rows)
+        by_rows = gain.view(ctx.over_rows) * root * (by_output - by_offset - normal * by_gain)
+        return by_rows.to(ctx.dtype), own[1].to(gain.dtype), own[0].to(gain.dtype), None, None

@@ -1,0 +1,239 @@
+"""One training on several ranks is that of one process, and ends well when a rank does not."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ranks
+from conftest import Answer
+from faustnet import load, train
+from faustnet.distributed import counts_of, watch
+from faustnet.distributed.arrangement import divided
+from faustnet.errors import FaustnetError
+from faustnet.runs import Run
+from faustnet.slices import Slice
+
+PROGRAM = Path(ranks.__file__)
+PATIENCE = 120  # seconds, on a busy machine
+SMALL = ["--widths", "24,24,24", "--embedding", "8", "--batch-size", "64", "--device", "cpu"]
+SMALL += ["--set", "network.dropout=0.1", "--set", "training.evaluate_every=1000"]
+EPOCHS = 40
+RECIPE = {
+    "network": {"widths": [24, 24, 24], "embedding": 8, "dropout": 0.1},
+    "training": {"epochs": EPOCHS, "batch_size": 64, "evaluate_every": 1000},
+}
+
+
+@pytest.fixture(scope="module")
+def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
+    """By arrangement and case: how far several ranks are from one process, after two epochs in double precision."""
+    file = tmp_path_factory.mktemp("ranks") / "found.json"
+    subprocess.run([sys.executable, PROGRAM, "equality", "--steps", "8", "--out", file], check=True, timeout=240)
+    found: dict[str, dict[str, float]] = {}
+    for line in ranks.read(file)["equality"]["cases"]:
+        found.setdefault(line["arrangement"], {})[line["case"]] = line["difference"]
+    return found
+
+
+@pytest.mark.parametrize("arrangement", [name for names in ranks.ARRANGEMENTS.values() for name in names])
+def test_several_ranks_end_with_the_state_of_one_process(arrangement: str, differences: dict[str, dict[str, float]]) -> None:
+    """Weights, what the optimiser remembers, generators, losses: of every local method, with everything random that there
+    is, and rows that cannot be divided evenly."""
+    assert set(ranks.LOCAL) <= differences[arrangement].keys()
+    assert {case: found for case, found in differences[arrangement].items() if found > 1e-9} == {}
+
+
+@pytest.mark.parametrize("costs", [[1, 1, 1, 1], [9, 1, 1, 1], [5, 4, 1, 1, 5], [1, 2, 3, 4, 5, 6], [1, 1, 100]])
+def test_layers_are_divided_so_that_the_dearest_stage_is_cheapest(costs: list[int]) -> None:
+    """Against all ways to do it."""
+    for stages in range(1, len(costs) + 1):
+        ways = [[0, *cuts, len(costs)] for cuts in combinations(range(1, len(costs)), stages - 1)]
+        least = min(max(sum(costs[a:b]) for a, b in pairwise(way)) for way in ways)
+        found = divided(costs, stages)
+        assert [number for span in found for number in span] == list(range(len(costs)))
+        assert all(found)
+        assert max(sum(costs[number] for number in span) for span in found) == least
+
+
+def test_more_stages_than_layers_are_refused() -> None:
+    with pytest.raises(FaustnetError, match="2 layers, which cannot be divided among 3: start fewer ranks"):
+        divided([1, 1], 3)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "said"),
+    [("2x3", "for 6 ranks, but there are 4"), ("rows", "data, layers, or a grid"), ("0x4", "not '0x4'"), ("4x", "not '4x'")],
+)
+def test_an_arrangement_that_cannot_be_is_refused(parallel: str, said: str) -> None:
+    with pytest.raises(FaustnetError, match=said):
+        counts_of(parallel, 4)
+
+
+@pytest.mark.parametrize(("total", "counts"), [(8, [2, 2, 2, 2]), (9, [3, 3, 3, 0]), (5, [2, 2, 1, 0]), (1, [1, 0, 0, 0])])
+def test_slices_are_all_rows_in_order(total: int, counts: list[int]) -> None:
+    parts = [Slice(None, rank, 4, total) for rank in range(4)]  # type: ignore[arg-type]
+    assert all(part.counts == counts for part in parts)
+    rows = torch.arange(total)
+    assert torch.equal(torch.cat([rows[part.own] for part in parts]), rows)
+
+
+Process = subprocess.Popen[str]
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextmanager
+def by_hand(count: int, *words: object, folders: tuple[Path, ...] = ()) -> Iterator[list[Process]]:
+    """Ranks as they are started under ssh or Slurm, each in a folder of its own if there are any."""
+    about = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = [sys.executable, "-m", "faustnet", *map(str, words)]
+    started = [
+        subprocess.Popen(
+            command, env={**os.environ, **about, "RANK": str(rank)}, cwd=folders[rank] if folders else None,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(count)
+    ]  # fmt: skip
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def ends(processes: list[Process]) -> list[tuple[int, str]]:
+    """Everybody's exit status and last line."""
+    lines = [process.communicate(timeout=PATIENCE)[1].strip().splitlines() for process in processes]
+    return [(process.returncode, (said or [""])[-1]) for process, said in zip(processes, lines, strict=True)]
+
+
+@pytest.mark.parametrize(("count", "victim", "parallel"), [(3, 1, "layers"), (2, 0, "data")])
+def test_a_rank_that_is_killed_ends_the_others_by_name(count: int, victim: int, parallel: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with by_hand(count, "train", *SMALL, "--epochs", 10**6, "--out", folder, "--parallel", parallel) as started:
+        wait_until((folder / "checkpoint.safetensors").exists)
+        started[victim].kill()
+        began = time.monotonic()
+        others = [process for rank, process in enumerate(started) if rank != victim]
+        found = ends(others)
+    assert time.monotonic() - began < 30
+    assert [code for code, _ in found] == [1] * len(others)
+    sentence = (
+        f"faustnet: rank {victim} on {socket.gethostname()} has died, so the others stop; continue from what was saved"
+    )
+    assert found[0][1].startswith(sentence)
+    assert not victim or not found[1][1], "the first rank speaks for all"
+
+
+def test_a_rank_that_gives_no_sign_of_life_counts_as_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when its machine is lost: the connection stays open."""
+    said, codes = [], []
+    monkeypatch.setattr(watch, "SILENCE", 0.3)
+    monkeypatch.setattr(watch, "BEAT", 0.05)
+    monkeypatch.setattr(watch, "_say", said.append)
+    first = watch.First(2, "token")
+    monkeypatch.setattr(os, "_exit", lambda code: (codes.append(code), first.leaving.set()))
+    with socket.create_connection(("127.0.0.1", first.port)) as stranger, \
+            socket.create_connection(("127.0.0.1", first.port)) as silent:  # fmt: skip
+        stranger.sendall(b"GET / HTTP/1.1\n")
+        silent.sendall(b'{"token": "token", "rank": 1, "host": "elsewhere"}\n')
+        first.thread.join(PATIENCE)
+    assert codes == [1]
+    assert said[0].startswith("faustnet: rank 1 on elsewhere gives no sign of life since")
+
+
+def test_a_mistake_is_told_once_and_ends_all(tmp_path: Path) -> None:
+    with by_hand(2, "train", "--widths", "24,0", "--out", tmp_path / "run") as started:
+        (code, said), (other_code, nothing) = ends(started)
+    assert (code, other_code, nothing) == (2, 2, "")
+    assert said.startswith("faustnet: Every layer needs at least one unit")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_one_rank_cannot_do_is_told_with_its_name(tmp_path: Path) -> None:
+    """Its machine lacks the data."""
+    folders = (tmp_path / "here", tmp_path / "there")
+    for folder in folders:
+        folder.mkdir()
+    images = np.zeros((40, 1, 4, 4), dtype=np.uint8)
+    parts = {f"{kind}_{part}": images if kind == "x" else np.arange(40) % 2 for kind in "xy" for part in ("train", "test")}
+    np.savez(folders[0] / "mine.npz", **parts)
+    words = ["train", "--dataset", "mine.npz", "--batch-size", 8, "--out", tmp_path / "run"]
+    with by_hand(2, *words, folders=folders) as started:
+        (code, said), (other_code, _) = ends(started)
+    assert (code, other_code) == (2, 2)
+    assert said.startswith("faustnet: ")
+    assert said.endswith(f"(rank 1, on {socket.gethostname()})")
+    assert not (tmp_path / "run").exists()
+
+
+def same_as_one_process(folder: Path, tmp_path: Path) -> None:
+    """Up to rounding."""
+    whole = train(RECIPE, tmp_path / "whole", device="cpu")
+    mine, run = load(folder).method.state_dict(), Run.open(folder)
+    for name, tensor in load(whole.folder).method.state_dict().items():
+        torch.testing.assert_close(mine[name], tensor, rtol=1e-4, atol=1e-5)
+    assert run.metrics.keys() == whole.metrics.keys()
+    assert run.metrics["schedule"] == whole.metrics["schedule"]
+    assert run.metrics["test_accuracy"] == pytest.approx(whole.metrics["test_accuracy"], abs=0.01)
+    for here, there in zip(run.history, whole.history, strict=True):
+        assert here["losses"] == pytest.approx(there["losses"], rel=1e-3)
+        assert here["learning_rate"] == there["learning_rate"]
+
+
+def test_all_stop_together_when_one_is_asked_to_and_one_process_continues(
+    tmp_path: Path, faustnet: Callable[..., Answer]
+) -> None:
+    folder = tmp_path / "run"
+    with by_hand(2, "train", *SMALL, "--epochs", EPOCHS, "--out", folder) as started:
+        wait_until((folder / "checkpoint.safetensors").exists)
+        started[1].send_signal(signal.SIGTERM)
+        (code, said), (other_code, nothing) = ends(started)
+    assert (code, other_code, nothing) == (130, 130, "")
+    assert said == f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}"
+    assert faustnet("train", "--resume", "--out", folder).code == 0
+    same_as_one_process(folder, tmp_path)
+
+
+def test_torchrun_starts_a_killed_job_again_and_it_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2"]
+    command += ["--master-port", str(free_port()), "-m", "faustnet", "train", *SMALL, "--parallel", "layers"]
+    job = subprocess.Popen(
+        [*command, "--epochs", str(EPOCHS), "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until((folder / "checkpoint.safetensors").exists)
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        os.kill(int(children[-1]), signal.SIGKILL)
+        out, err = job.communicate(timeout=PATIENCE)
+    finally:
+        job.terminate()
+        job.communicate()
+    assert job.returncode == 0
+    assert out.startswith("test accuracy ")
+    assert "continuing after" in err, "it was not begun anew"
+    same_as_one_process(folder, tmp_path)
