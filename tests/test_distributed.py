@@ -62,7 +62,7 @@ def test_several_ranks_end_with_the_state_of_one_process(arrangement: str, diffe
     """Weights, what the optimiser remembers, generators, losses: of every local method, with everything random that there
     is, and rows that cannot be divided evenly."""
     assert set(ranks.LOCAL) <= differences[arrangement].keys()
-    assert {case: found for case, found in differences[arrangement].items() if found > 1e-9} == {}
+    assert {case: found for case, found in differences[arrangement].items() if found > 1e-7} == {}
 
 
 @pytest.mark.parametrize("costs", [[1, 1, 1, 1], [9, 1, 1, 1], [5, 4, 1, 1, 5], [1, 2, 3, 4, 5, 6], [1, 1, 100]])
