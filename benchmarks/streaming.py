@@ -3,14 +3,16 @@
     python benchmarks/streaming.py results/streaming.json --scratch FOLDER      three minutes, 8 GB there, 9 GB of memory
 
 Two processes take turns of some hundred steps in all, so that a machine that slows down slows both; what is kept are the
-medians of the turns. Before each turn from files the system is asked to drop all that it has read of them, so every
-image comes from the disk. The peak is the process's largest resident size, from its start on, reading the set for its
-scaling included. Images are noise with a pattern for each class, of CIFAR-10's shape.
+medians of the turns, and of the ratios of neighbouring ones. Before each turn from files the system is asked to drop all
+that it has read of them, so every image comes from the disk. The peak is the process's largest resident size, from its
+start on, reading the set for its scaling included. Images are noise with a pattern for each class, of CIFAR-10's shape.
+As many threads are used as PyTorch would, or as OMP_NUM_THREADS says.
 """
 
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -31,7 +33,7 @@ from faustnet.tables import print_table
 
 SHARDS, IMAGES, TESTED, CLASSES = 31, 84_000, 1_000, 10  # 8.0 GB
 SHAPE = (3, 32, 32)
-TURNS, STEPS, UNCOUNTED = 7, 60, 8  # steps of a turn; the first ones find batches that were read between turns
+TURNS, STEPS, UNCOUNTED = 11, 40, 8  # steps of a turn; the first ones find batches that were read between turns
 WAYS = {"memory": "never", "files": "always"}
 
 
@@ -73,17 +75,17 @@ def work(way: str, folder: str, device: str, threads: int) -> None:
     torch.set_num_threads(threads)
     where = choose_device(device)
     _, trainer = set_up(recipe_for(way), load_data(folder, stream=WAYS[way]), where)
-    done, begin = 0, 0.0
+    done, begin, used = 0, 0.0, 0.0
 
     def on_batch() -> None:
-        nonlocal done, begin
+        nonlocal done, begin, used
         done += 1
         if done in (UNCOUNTED, STEPS) and where.type == "cuda":
             torch.cuda.synchronize()
         if done == UNCOUNTED:
-            begin = time.perf_counter()
+            begin, used = time.perf_counter(), time.process_time()
         if done == STEPS:
-            print((STEPS - UNCOUNTED) / (time.perf_counter() - begin), flush=True)
+            print(time.perf_counter() - begin, time.process_time() - used, flush=True)
             done = 0
             if not sys.stdin.readline():
                 trainer.stop()
@@ -101,7 +103,8 @@ class Side:
     def __init__(self, way: str, folder: Path, device: str, threads: int):
         words = [sys.executable, __file__, "work", way, str(folder), device, str(threads)]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.speeds: list[float] = []
+        self.speeds: list[float] = []  # steps a second
+        self.used: list[float] = []  # milliseconds of processors' time for a step
 
     def hear(self) -> str:
         line = self.process.stdout.readline().strip()
@@ -112,13 +115,16 @@ class Side:
     def take_turn(self) -> None:
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        self.speeds.append(float(self.hear()))
+        seconds, used = map(float, self.hear().split())
+        self.speeds.append((STEPS - UNCOUNTED) / seconds)
+        self.used.append(1000 * used / (STEPS - UNCOUNTED))
 
     def result(self) -> dict[str, Any]:
         self.process.stdin.close()
         return {
             "steps_per_second": round(statistics.median(self.speeds), 2),
             "turns": [round(speed, 2) for speed in self.speeds],
+            "processor_ms_per_step": round(statistics.median(self.used), 1),
             "peak_gb": round(int(self.hear()) / 1e9, 3),
         }
 
@@ -152,6 +158,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, help="where the images lie meanwhile")
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the images are removed then too
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="streaming-", dir=asked.scratch) as folder:
         begin = time.perf_counter()
@@ -163,10 +170,12 @@ def main() -> None:
         "recipe": as_table(recipe_for("files")),
         "bytes": size,
         "page_cache": "dropped before each turn from files",
+        "load": os.getloadavg()[0],  # processes that wanted to run, these included
     }
     asked.out.write_text(json.dumps({**about, **found}, indent=1) + "\n")
-    rows = [(way, f"{found[way]['steps_per_second']:.1f}", f"{found[way]['peak_gb']:.2f}") for way in WAYS]
-    print_table(("images in", "steps a second", "peak, GB"), rows, numbers=("steps a second", "peak, GB"))
+    columns = {"steps_per_second": "steps a second", "processor_ms_per_step": "processor, ms a step", "peak_gb": "peak, GB"}
+    rows = [(way, *(str(found[way][key]) for key in columns)) for way in WAYS]
+    print_table(("images in", *columns.values()), rows, numbers=tuple(columns.values()))
     print(f"files ÷ memory: {found['ratio']:.2f}")
 
 

@@ -93,13 +93,20 @@ def _announce(file: ArrayFile, runs: Sequence[Run]) -> None:
 def _read_runs(file: ArrayFile, runs: Sequence[Run], target: memoryview) -> None:
     with _opened(file) as opened:
         for there, here, count in runs:
-            opened.seek(file.start + there * file.row)
-            rest = target[here * file.row : (here + count) * file.row]
+            where, rest = file.start + there * file.row, target[here * file.row : (here + count) * file.row]
             while rest:
-                got = opened.readinto(rest)
+                got = _read_at(opened, where, rest)
                 if not got:
                     raise FaustnetError(f"{file.path} has become shorter while it was used: copy it anew.")
-                rest = rest[got:]
+                where, rest = where + got, rest[got:]
+
+
+def _read_at(opened: io.FileIO, where: int, target: memoryview) -> int:
+    """Some bytes from there on, at most as many as there is room for; how many."""
+    if hasattr(os, "preadv"):
+        return os.preadv(opened.fileno(), [target], where)
+    opened.seek(where)
+    return opened.readinto(target)
 
 
 def as_images(array: np.ndarray) -> np.ndarray:
