@@ -160,11 +160,13 @@ def test_a_dask_cluster_trains_and_goes_on_when_it_loses_a_worker(faustnet: Comm
 
 def test_a_ray_cluster_trains(faustnet: Command, tmp_path: Path) -> None:
     ray = pytest.importorskip("ray", reason="needs ray: pip install 'faustnet[ray]'")
-    context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    address = context.address_info["gcs_address"]
-    process = started(*QUICK_AND_SLOW, "--backend", "ray", "--address", address, "--out", tmp_path)
-    _, said = process.communicate()
-    ray.shutdown()
+    context = ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        address = context.address_info["gcs_address"]
+        process = started(*QUICK_AND_SLOW, "--backend", "ray", "--address", address, "--out", tmp_path)
+        _, said = process.communicate()
+    finally:
+        ray.shutdown()
     assert process.returncode == 0, said
     assert "2/2" in said
     assert len(results(tmp_path)) == 2

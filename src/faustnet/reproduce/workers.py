@@ -2,7 +2,9 @@
 
 import signal
 import socket
+import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -79,7 +81,8 @@ class Pool:
 
 @contextmanager
 def _loky(jobs: int) -> Iterator[Pool]:
-    with parallel_config("loky"):
+    with parallel_config("loky"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A worker stopped while")  # loky replaces one that has come to need more memory
         try:
             yield Pool(jobs, (BrokenProcessPool,), children=True)
         finally:
@@ -90,6 +93,7 @@ def _loky(jobs: int) -> Iterator[Pool]:
 def _dask(workers: Workers, most: int) -> Iterator[Pool]:
     try:
         from distributed import Client
+        from distributed.comm import CommClosedError
     except ImportError:
         raise _missing("dask") from None
     try:
@@ -102,7 +106,11 @@ def _dask(workers: Workers, most: int) -> Iterator[Pool]:
         require(slots > 0, f"The dask cluster at {workers.address} has no workers yet: start some with 'dask worker'.")
         backend, _ = get_active_backend()
         backend.effective_n_jobs = lambda jobs: max(2, slots)
-        yield Pool(min(workers.jobs or slots, most), ())
+        try:
+            yield Pool(min(workers.jobs or slots, most), ())
+        except (CancelledError, CommClosedError):
+            gone = f"The dask cluster at {workers.address} no longer answers"
+            raise FaustnetError(f"{gone}: what is done is kept, and the same command goes on.") from None
 
 
 @contextmanager
