@@ -43,7 +43,7 @@ class Workers:
         else:
             example = "tcp://HOST:8786" if self.backend == "dask" else "HOST:6379"
             require(
-                self.address is not None,
+                bool(self.address),
                 f"--backend {self.backend} works on a cluster: give its --address, like {example}; "
                 "processes of this machine need no --backend.",
             )
@@ -99,7 +99,7 @@ def _dask(workers: Workers, most: int) -> Iterator[Pool]:
     try:
         _knock(workers.address)
         client = Client(workers.address, timeout=ANSWERS_IN, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, OverflowError) as error:
         raise _silent(workers, error) from None
     with client, parallel_config("dask", client=client):
         slots = sum(client.nthreads().values())
@@ -123,7 +123,7 @@ def _ray(workers: Workers, most: int) -> Iterator[Pool]:
     try:
         _knock(workers.address)
         ray.init(address=workers.address, log_to_driver=False, logging_level="error")
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, OverflowError) as error:
         raise _silent(workers, error) from None
     register_ray()
     try:
@@ -149,9 +149,8 @@ def _missing(name: str) -> FaustnetError:
 
 
 def _silent(workers: Workers, error: Exception) -> FaustnetError:
-    return FaustnetError(
-        f"No {workers.backend} cluster answers at {workers.address} ({str(error).splitlines()[0]}): check --address."
-    )
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return FaustnetError(f"No {workers.backend} cluster answers at {workers.address} ({reason}): check --address.")
 
 
 @contextmanager
