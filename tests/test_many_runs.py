@@ -158,13 +158,23 @@ def test_a_dask_cluster_trains_and_goes_on_when_it_loses_a_worker(faustnet: Comm
     assert f"No dask cluster answers at {address}" in answered.sentence
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "nowhere.invalid:8786", "carrier-pigeon://coop", ""])
+def test_an_address_where_nobody_can_be_is_said_to_be_one(address: str, faustnet: Command, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="needs dask: pip install 'faustnet[dask]'")
+    answered = faustnet("reproduce", *QUICK_AND_SLOW, "--backend", "dask", "--address", address, "--out", tmp_path)
+    assert answered.code == 2
+    assert "--address" in answered.sentence
+
+
 def test_a_ray_cluster_trains(faustnet: Command, tmp_path: Path) -> None:
     ray = pytest.importorskip("ray", reason="needs ray: pip install 'faustnet[ray]'")
-    context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    address = context.address_info["gcs_address"]
-    process = started(*QUICK_AND_SLOW, "--backend", "ray", "--address", address, "--out", tmp_path)
-    _, said = process.communicate()
-    ray.shutdown()
+    context = ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        address = context.address_info["gcs_address"]
+        process = started(*QUICK_AND_SLOW, "--backend", "ray", "--address", address, "--out", tmp_path)
+        _, said = process.communicate()
+    finally:
+        ray.shutdown()
     assert process.returncode == 0, said
     assert "2/2" in said
     assert len(results(tmp_path)) == 2

@@ -52,9 +52,11 @@ class ResultTable:
         return read_all(out, self.pattern, self.job, self.what)
 
     def write(self, out: Path) -> list[dict[str, Any]]:
-        """→ the cells"""
+        """If there is any result. → the cells"""
         with writing_to(out):
             cells = self.cells(self.read(out))
+            if not cells:
+                return []
             write_lines(out / f"{self.name}.json", cells)
             for ending, text in self.texts(cells).items():
                 write_whole(out / f"{self.name}.{ending}", text.encode())

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -24,6 +25,7 @@ from faustnet.reproduce.wanted import Job
 from faustnet.reproduce.workers import Pool, Workers
 
 ATTEMPTS = 2  # at a run whose worker dies, beside others; then there is one more without them
+SHARE = 0.1  # of the time, for tables that are written meanwhile: a large one takes a second
 LOST = "its process has ended again and again, at last without others beside it; perhaps it needs more memory than there is."
 NO_WORKERS = (
     "Workers end again and again before they have begun: see whether there is memory for them, and go on with the same "
@@ -64,8 +66,7 @@ class Lines:
 
 
 class Work:
-    """What is to be trained by one command. `trained` are the runs that it has trained itself, and `after` is called with
-    each result."""
+    """What is to be trained by one command. `after` is called with each result."""
 
     def __init__(
         self,
@@ -78,14 +79,14 @@ class Work:
         self.missing, self.workers, self.audience, self.after = missing, workers, audience, after
         folder = workers.data_dir.absolute() if workers.data_dir else None
         self.order = Order(out.absolute(), workers.device, folder, uuid4().hex[:12], ATTEMPTS)
-        self.trained: list[Job] = []
+        self.trained: set[Job] = set()  # by workers of this command
         self.awaited = dict.fromkeys(missing)  # whose results have not been there yet
         self.given_up: dict[Job, str] = {}  # with the reason
         self.lost: list[Job] = []  # given up for now: their workers have died
         self.running: dict[Job, int] = {}  # for this command, with the epochs that are done
-        self.elsewhere: set[Job] = set()
+        self.elsewhere: set[Job] = set()  # what was said to be there
         self.error: Exception | None = None
-        self.stopped, self.looking = threading.Event(), threading.Lock()
+        self.stopped, self.looking = False, threading.Lock()
 
     def do(self) -> None:
         """A run that diverges, or whose workers die, does not keep the others from being trained; any other mistake does."""
@@ -110,13 +111,14 @@ class Work:
         """Until each of these has a result or is given up, train those that nobody is at. `train` says whether it was ended
         by the death of a worker."""
         fruitless = 0
-        while (left := [one for one in wanted if self._is_open(one)]) and not self.stopped.is_set():
+        while (left := [one for one in wanted if self._is_open(one)]) and not self.stopped:
             holders = {one: holder_of(self.order.claim(one), self.claim.time) for one in left}
             free = [one for one in left if holders[one] is None and one not in self.trained]
             broken = train(free) if free else self._wait_for(holders)
             self._look_for_results()
             fruitless = fruitless + 1 if broken and all(map(self._is_open, left)) else 0
             require(fruitless <= ATTEMPTS, NO_WORKERS)
+            require(self.stopped or self.order.file.exists(), f"{self.order.file} was deleted: start the command again.")
 
     def _is_open(self, wanted: Job) -> bool:
         return wanted in self.awaited and wanted not in self.given_up
@@ -127,7 +129,7 @@ class Work:
             if facts and "pid" in facts and one not in self.elsewhere:
                 self.elsewhere.add(one)
                 self.audience.elsewhere(one, f"process {facts['pid']} on {facts['host']}")
-        self.stopped.wait(BEAT)
+        time.sleep(BEAT)
         return False
 
     def _train_here(self, free: list[Job]) -> bool:
@@ -149,11 +151,11 @@ class Work:
                     self._settle([wanted], functools.partial(self._train_by, pool, replace(self.order, attempts=1), 1))
         if self.error is not None:
             raise self.error
-        if self.stopped.is_set():
+        if self.stopped:
             raise KeyboardInterrupt
 
     def _train_by(self, pool: Pool, order: Order, jobs: int, free: list[Job]) -> bool:
-        arguments = ((order, one) for one in itertools.takewhile(lambda one: not self.stopped.is_set(), free))
+        arguments = ((order, one) for one in itertools.takewhile(lambda one: not self.stopped, free))
         try:
             for outcome in pool.call(answer, arguments, jobs):
                 self._guarded(self._hear, outcome)
@@ -166,7 +168,7 @@ class Work:
         wanted, what = outcome.wanted, outcome.what
         self.running.pop(wanted, None)
         if what is What.DONE:
-            self.trained.append(wanted)
+            self.trained.add(wanted)
         elif what is What.DIVERGED:
             self._give_up(wanted, str(outcome.error))
         elif what in (What.LOST, What.NO_MEMORY):
@@ -225,7 +227,7 @@ class Work:
 
     def _stop(self) -> None:
         """Workers save what they have, and answer."""
-        self.stopped.set()
+        self.stopped = True
         with suppress(OSError):
             self.order.file.unlink()
 
@@ -234,7 +236,7 @@ class Work:
         """By Ctrl-C, or a request to terminate; a second one interrupts at once. Signals that are ignored stay ignored."""
 
         def stop(number: int, frame: object) -> None:
-            if self.stopped.is_set():
+            if self.stopped:
                 raise KeyboardInterrupt
             self._stop()
 
@@ -263,7 +265,24 @@ def results_of(
 def reproduced(
     table: ResultTable, wanted: Sequence[Job], out: Path, workers: Workers, audience: Audience
 ) -> list[dict[str, Any]]:
-    """Train what is missing, and with each result write the table of all that are there. → its cells"""
+    """Train what is missing, and meanwhile and in the end write the table of all results that are there. → its cells"""
     table.read(out)  # to find out now whether the table can be written in the end
-    results_of(wanted, out, workers, audience, lambda: table.write(out))
-    return table.write(out)
+    try:
+        results_of(wanted, out, workers, audience, sparingly(lambda: table.write(out)))
+    finally:
+        cells = table.write(out)
+    return cells
+
+
+def sparingly(do: Callable[[], object]) -> Callable[[], None]:
+    """Does it when called, unless that has taken more than its share of the time so far."""
+    begin, spent = time.monotonic(), 0.0
+
+    def called() -> None:
+        nonlocal spent
+        now = time.monotonic()
+        if spent <= SHARE * (now - begin):
+            do()
+            spent += time.monotonic() - now
+
+    return called

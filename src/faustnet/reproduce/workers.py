@@ -2,7 +2,9 @@
 
 import signal
 import socket
+import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -41,7 +43,7 @@ class Workers:
         else:
             example = "tcp://HOST:8786" if self.backend == "dask" else "HOST:6379"
             require(
-                self.address is not None,
+                bool(self.address),
                 f"--backend {self.backend} works on a cluster: give its --address, like {example}; "
                 "processes of this machine need no --backend.",
             )
@@ -79,7 +81,8 @@ class Pool:
 
 @contextmanager
 def _loky(jobs: int) -> Iterator[Pool]:
-    with parallel_config("loky"):
+    with parallel_config("loky"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A worker stopped while")  # loky replaces one that has come to need more memory
         try:
             yield Pool(jobs, (BrokenProcessPool,), children=True)
         finally:
@@ -90,19 +93,24 @@ def _loky(jobs: int) -> Iterator[Pool]:
 def _dask(workers: Workers, most: int) -> Iterator[Pool]:
     try:
         from distributed import Client
+        from distributed.comm import CommClosedError
     except ImportError:
         raise _missing("dask") from None
     try:
         _knock(workers.address)
         client = Client(workers.address, timeout=ANSWERS_IN, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, OverflowError) as error:
         raise _silent(workers, error) from None
     with client, parallel_config("dask", client=client):
         slots = sum(client.nthreads().values())
         require(slots > 0, f"The dask cluster at {workers.address} has no workers yet: start some with 'dask worker'.")
         backend, _ = get_active_backend()
         backend.effective_n_jobs = lambda jobs: max(2, slots)
-        yield Pool(min(workers.jobs or slots, most), ())
+        try:
+            yield Pool(min(workers.jobs or slots, most), ())
+        except (CancelledError, CommClosedError):
+            gone = f"The dask cluster at {workers.address} no longer answers"
+            raise FaustnetError(f"{gone}: what is done is kept, and the same command goes on.") from None
 
 
 @contextmanager
@@ -115,7 +123,7 @@ def _ray(workers: Workers, most: int) -> Iterator[Pool]:
     try:
         _knock(workers.address)
         ray.init(address=workers.address, log_to_driver=False, logging_level="error")
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, OverflowError) as error:
         raise _silent(workers, error) from None
     register_ray()
     try:
@@ -141,9 +149,8 @@ def _missing(name: str) -> FaustnetError:
 
 
 def _silent(workers: Workers, error: Exception) -> FaustnetError:
-    return FaustnetError(
-        f"No {workers.backend} cluster answers at {workers.address} ({str(error).splitlines()[0]}): check --address."
-    )
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return FaustnetError(f"No {workers.backend} cluster answers at {workers.address} ({reason}): check --address.")
 
 
 @contextmanager
