@@ -4,13 +4,15 @@ import io
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from faustnet.errors import FaustnetError
+
+OPEN = 64  # files at once
 
 
 @dataclass(frozen=True)
@@ -52,61 +54,58 @@ def read_rows(files: Sequence[ArrayFile], positions: np.ndarray, out: np.ndarray
     """The rows at these positions, counted through all files in order, into `out`. (b,), (b, …)"""
     if not len(positions):
         return
-    lengths = np.array([file.shape[0] for file in files])
+    lengths, row, target = np.array([file.shape[0] for file in files]), files[0].row, out.data.cast("B")
     ends = lengths.cumsum()
     owners = np.searchsorted(ends, positions, side="right")
     broken = (np.diff(positions) != 1) | (np.diff(owners) != 0)
     firsts = np.flatnonzero(np.concatenate([[True], broken]))  # of rows that follow one another
-    counts = np.diff(firsts, append=len(positions))
-    inside = positions[firsts] - (ends - lengths)[owners[firsts]]
-    runs = np.stack([owners[firsts], inside, firsts, counts], axis=1)
+    stops = np.append(firsts[1:], len(positions))
+    starts = np.array([file.start for file in files]) - (ends - lengths) * row  # of row 0, if the file began with that
+    runs = np.stack([owners[firsts], starts[owners[firsts]] + positions[firsts] * row, firsts * row, stops * row], axis=1)
     runs = runs[positions[firsts].argsort(kind="stable")]
-    target = out.data.cast("B")
-    own = [(files[owner], runs[runs[:, 0] == owner, 1:].tolist()) for owner in np.unique(runs[:, 0])]
-    if len(runs) > 1 and hasattr(os, "posix_fadvise"):
-        for file, wanted in own:
-            _announce(file, wanted)
-    for file, wanted in own:
-        _read_runs(file, wanted, target)
+    parts = np.split(runs, np.flatnonzero(np.diff(runs[:, 0])) + 1)  # file by file
+    for some in (parts[first : first + OPEN] for first in range(0, len(parts), OPEN)):
+        _read_runs([(files[part[0, 0]].path, part[:, 1:].tolist()) for part in some], target)
 
 
-Run = list[int]  # of rows that follow one another: the first in the file, the first in memory, how many
+def _read_runs(parts: Sequence[tuple[Path, list[list[int]]]], target: memoryview) -> None:
+    """Of each file some bytes: from where in the file, and from where to where in memory."""
+    with ExitStack() as stack:
+        opened = []
+        for path, runs in parts:
+            with _told(path):
+                opened.append(stack.enter_context(path.open("rb", buffering=0)))
+            if hasattr(os, "posix_fadvise"):  # a disk answers many questions almost as fast as one
+                with suppress(OSError):
+                    for where, start, stop in runs:
+                        os.posix_fadvise(opened[-1].fileno(), where, stop - start, os.POSIX_FADV_WILLNEED)
+        for file, (path, runs) in zip(opened, parts, strict=True):
+            with _told(path):
+                for where, start, stop in runs:
+                    _read_at(file, where, target[start:stop])
 
 
 @contextmanager
-def _opened(file: ArrayFile) -> Iterator[io.FileIO]:
+def _told(path: Path) -> Iterator[None]:
     try:
-        with file.path.open("rb", buffering=0) as opened:
-            yield opened
+        yield
+    except EOFError:
+        raise FaustnetError(f"{path} has become shorter while it was used: copy it anew.") from None
     except OSError as error:
-        raise FaustnetError(f"{file.path} cannot be read any more ({error.strerror}): bring it back.") from None
+        raise FaustnetError(f"{path} cannot be read any more ({error.strerror}): bring it back.") from None
 
 
-def _announce(file: ArrayFile, runs: Sequence[Run]) -> None:
-    """Let the system fetch all of it at once: a disk answers many questions almost as fast as one."""
-    with _opened(file) as opened:
-        for there, _, count in runs:
-            where = file.start + there * file.row
-            os.posix_fadvise(opened.fileno(), where, count * file.row, os.POSIX_FADV_WILLNEED)
-
-
-def _read_runs(file: ArrayFile, runs: Sequence[Run], target: memoryview) -> None:
-    with _opened(file) as opened:
-        for there, here, count in runs:
-            where, rest = file.start + there * file.row, target[here * file.row : (here + count) * file.row]
-            while rest:
-                got = _read_at(opened, where, rest)
-                if not got:
-                    raise FaustnetError(f"{file.path} has become shorter while it was used: copy it anew.")
-                where, rest = where + got, rest[got:]
-
-
-def _read_at(opened: io.FileIO, where: int, target: memoryview) -> int:
-    """Some bytes from there on, at most as many as there is room for; how many."""
-    if hasattr(os, "preadv"):
-        return os.preadv(opened.fileno(), [target], where)
-    opened.seek(where)
-    return opened.readinto(target)
+def _read_at(file: io.FileIO, where: int, target: memoryview) -> None:
+    """As many bytes from there on as there is room for."""
+    while target:
+        if hasattr(os, "preadv"):
+            got = os.preadv(file.fileno(), [target], where)
+        else:
+            file.seek(where)
+            got = file.readinto(target)
+        if not got:
+            raise EOFError
+        where, target = where + got, target[got:]
 
 
 def as_images(array: np.ndarray) -> np.ndarray:
