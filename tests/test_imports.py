@@ -7,8 +7,8 @@ import faustnet
 
 ROOT = Path(faustnet.__file__).parent
 LEVELS = [
-    {"errors", "history", "version", "tables", "paper"},
-    {"devices", "environment", "kernels", "randomness", "report"},
+    {"errors", "history", "version", "paper"},
+    {"devices", "environment", "facts", "kernels", "randomness", "report", "tables"},
     {"losses", "layers", "optimisers", "data"},
     {"blocks", "stacks", "references", "precision", "read_outs"},
     {"network"},

@@ -3,10 +3,11 @@
 import json
 import math
 import os
+import stat
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,12 +18,14 @@ from safetensors.torch import save
 from faustnet.data import DataSet, Images, ImageSource, load_data, located
 from faustnet.environment import environment
 from faustnet.errors import FaustnetError
+from faustnet.facts import is_consistent, is_environment, is_epoch, parse_json
 from faustnet.history import Epoch, history_csv
 from faustnet.model import Model, read_tensors
 from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, write_recipe
 from faustnet.training import Diverged, Trainer, stopped_by_signals
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
+LARGEST_JSON = 32 << 20  # bytes of one of these files
 HISTORY_TABLE = "history.csv"  # the same for spreadsheets
 NEEDED = {
     "test_accuracy": float, "train_seconds": float, "seconds_per_image": float, "voters": list, "layer_accuracy": list,
@@ -89,16 +92,23 @@ class Run:
     def metrics(self) -> dict[str, Any]:
         """What it came to on the test images, and what that took: the contents of metrics.json."""
         metrics = self.read(METRICS)
-        self._check(METRICS, all(type(metrics.get(key)) is kind for key, kind in NEEDED.items()))
+        self._check(METRICS, all(type(metrics.get(key)) is kind for key, kind in NEEDED.items()) and is_consistent(metrics))
         return metrics
 
     @property
     def history(self) -> list[dict[str, Any]]:
         """Every epoch's losses and accuracies: the contents of history.json."""
         history = self.read(HISTORY, list)
-        names = {field.name for field in fields(Epoch)}
-        self._check(HISTORY, all(isinstance(epoch, dict) and epoch.keys() == names for epoch in history))
+        self._check(HISTORY, all(map(is_epoch, history)))
         return history
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Where it was made: the contents of environment.json."""
+        made = self.read(ENVIRONMENT)
+        earlier = made.get("earlier", [])
+        self._check(ENVIRONMENT, isinstance(earlier, list) and all(map(is_environment, [made, *earlier])))
+        return made
 
     def model(self, device: torch.device = torch.device("cpu")) -> Model:
         """What was learned, ready to predict."""
@@ -109,8 +119,9 @@ class Run:
 
     def model_as_trained(self, device: torch.device = torch.device("cpu")) -> Model:
         """The model, if the run's metrics are of all its classes."""
-        model = self.model(device)
-        if len(model.class_names) != len(self.metrics["confusion"]):
+        model, metrics = self.model(device), self.metrics
+        self._check(METRICS, metrics["voters"] == model.method.voters)
+        if len(model.class_names) != len(metrics["confusion"]):
             raise FaustnetError(
                 f"The model in {self.folder} has learned classes after its training, which the run's figures are not of: "
                 "measure it with 'faustnet evaluate'; or add classes to a copy, with --out."
@@ -121,7 +132,7 @@ class Run:
         """One of the run's JSON files, which is of this kind."""
         content: Any = None
         try:
-            content = json.loads((self.folder / name).read_text())
+            content = parse_json(self._text(name))
         except FileNotFoundError:
             gone = "it has been deleted" if self.finished else "its training has not come that far"
             raise FaustnetError(f"{self.folder} has no {name}: {gone}.") from None
@@ -129,6 +140,13 @@ class Run:
             pass
         self._check(name, isinstance(content, kind))
         return content
+
+    def _text(self, name: str) -> str:
+        path = self.folder / name
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_JSON:
+            raise ValueError("it is none of a run's files")
+        return path.read_text()
 
     def _check(self, name: str, good: bool) -> None:
         """Whether one of the run's files is as it was written."""
@@ -166,7 +184,7 @@ class Run:
         """Where the run is being made; a run that was continued says where it was made before."""
         now = environment(device, self.recipe.seed)
         if (self.folder / ENVIRONMENT).exists():
-            before = self.read(ENVIRONMENT)
+            before = self.environment
             now["earlier"] = [*before.pop("earlier", ()), before]
         self.write_json(ENVIRONMENT, now)
 
@@ -188,8 +206,11 @@ class Run:
         if path.exists():
             metadata, tensors = read_tensors(path)
             try:
-                trainer.restore(tensors, json.loads(metadata["facts"]))
-            except (RuntimeError, LookupError, ValueError, TypeError, AttributeError):
+                facts = parse_json(metadata["facts"])
+                if not all(map(is_epoch, facts["history"])):
+                    raise ValueError("its history is damaged")
+                trainer.restore(tensors, facts)
+            except (RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
                 raise FaustnetError(f"{path} does not fit its recipe: delete it to start the run anew.") from None
 
 

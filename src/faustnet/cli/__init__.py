@@ -10,7 +10,7 @@ import typer
 from faustnet.cli import classes, commands, reproduce
 from faustnet.cli.app import app
 from faustnet.devices import OUT_OF_MEMORY
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, printable
 from faustnet.version import VERSION
 
 __all__ = ["app", "classes", "commands", "main", "reproduce"]
@@ -38,7 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         _fail(OUT_OF_MEMORY)
     except OSError as error:
-        _fail(f"{error.filename or 'a file'} cannot be used ({error.strerror or error}): check its name, rights and disk.")
+        name = printable(str(error.filename or "a file"))
+        _fail(f"{name} cannot be used ({error.strerror or error}): check its name, rights and disk.")
     except KeyboardInterrupt:
         typer.echo("faustnet: interrupted", err=True)
         sys.exit(130)

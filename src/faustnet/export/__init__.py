@@ -22,7 +22,7 @@ from faustnet.inspection import network_in_words
 from faustnet.model import Model
 from faustnet.recipes import as_table, write_recipe
 from faustnet.report.card import render_card
-from faustnet.runs import ENVIRONMENT, Run, write_whole
+from faustnet.runs import Run, write_whole
 from faustnet.version import VERSION
 
 METADATA = ("faustnet", "class_names", "voters", "shape", "recipe", "test_accuracy")  # lists as JSON, the recipe as TOML
@@ -46,7 +46,7 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
     require(path.suffix.lower() == ".onnx", f"{path} is no name for an ONNX file: call it something.onnx.")
     for file in (path, card):
         require(force or not file.exists(), f"{file} exists already: choose another name, or replace it with --force.")
-    model, metrics, made = run.model_as_trained(), run.metrics, run.read(ENVIRONMENT)
+    model, metrics, made = run.model_as_trained(), run.metrics, run.environment
     content, multiplications = to_onnx(model, metrics["test_accuracy"])
     difference, seconds = _tried(content, model)
     about = {

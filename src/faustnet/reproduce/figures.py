@@ -19,7 +19,7 @@ from faustnet.report.figures import drawing, figure1, figure2, figure3, save
 from faustnet.reproduce.results import alone_in, mean_and_std
 from faustnet.reproduce.runner import data_of, results_of, trained
 from faustnet.reproduce.wanted import Wanted, all_wanted
-from faustnet.runs import ENVIRONMENT, Progress, write_whole
+from faustnet.runs import Progress, write_whole
 
 POINTS = 1000  # test images in a panel of figure 2
 COMPARED = {"forward-forward": "FF", "faust-representative": "FAUST", "backprop": "BP"}  # figure 3's panels
@@ -87,7 +87,7 @@ def embedded(wanted: Wanted, folder: Path, device: torch.device, data: DataSet, 
         ],
         "test_accuracy": run.metrics["test_accuracy"],
         "recipe": as_table(run.recipe),
-        "environment": run.read(ENVIRONMENT),
+        "environment": run.environment,
     }
 
 
