@@ -4,7 +4,7 @@
     python benchmarks/fuzzing.py page                                   write the table of docs/hostile-input.md
 
 needs atheris (`pip install -c constraints.txt -e '.[fuzz]'`). A file may be read, or refused with a FaustnetError. Anything
-else is a finding: another exception, a crash, more than 20 seconds, or more than 1 GiB of memory beyond what the program
+else is a finding: another exception, a crash, 20 seconds of the processor's time, or 1 GiB of memory beyond what the program
 had. Findings lie in runs/fuzzing/LOADER/findings, those that raise as small as they could be made; what was tried lies in
 runs/fuzzing/LOADER/corpus, and the next time goes on from there. results/fuzzing.json has the figures of each loader's last
 time.
@@ -33,7 +33,8 @@ PAGE = ROOT / "docs" / "hostile-input.md"
 WORK = ROOT / "runs" / "fuzzing"
 OURS = ("faustnet", "loaders")
 FOLLOWED = [*OURS, "PIL", "zipfile", "tarfile", "tomllib", "pickletools", "gzip"]  # whose branches guide the search
-SLOWEST = 20  # seconds for one file
+SLOWEST = 20  # seconds of the processor's time for one file
+HANGS = 300  # seconds for one file, after which it is not waited for, however busy the machine
 MEMORY = 1 << 10  # MiB beyond what the program had before
 LONGEST = 16 << 10  # bytes of a file
 MINIMISED = 60  # seconds for making a finding smaller
@@ -64,12 +65,15 @@ class Reader:
                 return "refused", str(error)
             except Exception as error:
                 return _signature(error), traceback.format_exc()
-        return ("memory", f"{peak()} MiB") if peak() > self.base + MEMORY else ("accepted", "")
+        return "accepted", ""
 
     def __call__(self, data: bytes) -> None:
+        begin = time.process_time()
         found, about = self.outcome(data)
         if peak() > self.base + MEMORY:
-            found = "memory"
+            found, about = "memory", f"{peak() - self.base} MiB"
+        elif (seconds := time.process_time() - begin) > SLOWEST:
+            found, about = "slow", f"{seconds:.0f} seconds"
         self.counts["inputs"] += 1
         if found in self.counts:
             self.counts[found] += 1
@@ -115,6 +119,7 @@ def child(name: str, arguments: list[str]) -> None:
     if not arguments:
         minimise(reader)
         return
+    limits = [f"-timeout={HANGS}", f"-report_slow_units={HANGS}", f"-rss_limit_mb={peak() + 2 * MEMORY}"]
 
     def mutate(data: bytes, longest: int, seed: int) -> bytes:
         random = Random(seed)
@@ -124,7 +129,7 @@ def child(name: str, arguments: list[str]) -> None:
         return atheris.Mutate(data, longest)
 
     atheris.Setup(
-        [sys.argv[0], *arguments, f"-rss_limit_mb={peak() + 2 * MEMORY}", str(folder / "corpus")],
+        [sys.argv[0], *arguments, *limits, str(folder / "corpus")],
         reader,
         custom_mutator=mutate,
     )
@@ -151,11 +156,11 @@ def fuzz(name: str, seconds: int) -> dict[str, Any]:
     folder = WORK / name
     for part in ("corpus", "findings", "scratch"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    for path in [*folder.glob("counts-*.json"), *(folder / "findings").iterdir()]:
+    for path in [*folder.glob("counts-*.json"), *folder.glob("*.txt"), *(folder / "findings").iterdir()]:
         path.unlink()
     begin, edges, starts = time.monotonic(), 0, 0
     while (left := round(seconds - (time.monotonic() - begin))) > 0:
-        words = [f"-max_total_time={left}", f"-timeout={SLOWEST}", f"-max_len={LONGEST}", "-verbosity=1"]
+        words = [f"-max_total_time={left}", f"-max_len={LONGEST}", "-verbosity=1"]
         words += [f"-artifact_prefix={folder / 'findings'}/", "-close_fd_mask=1", "-use_value_profile=1", "-reload=0"]
         done = _run_child(name, *words)
         starts += 1

@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import os
+import runpy
 import struct
 import subprocess
 import sys
@@ -36,6 +37,7 @@ from faustnet.data.idx import read_idx
 from faustnet.errors import LONGEST, STEERING, FaustnetError
 from faustnet.model import Model
 from faustnet.recipes import read_recipe, recipe_from, write_recipe
+from faustnet.reproduce.results import read_result
 from faustnet.runs import METRICS, Run
 from loaders import LOADERS, PACKED
 
@@ -466,6 +468,23 @@ def test_a_run_whose_figures_contradict_each_other_is_damaged(name: str, change:
     number = ("metrics", "history", "environment").index(name)
     content = json.dumps({**loaders.run_facts()[name], **change}).encode()
     assert f"{name}.json is damaged" in str(refused("run", bytes([number]) + content))
+
+
+def test_a_result_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text("[" * 100_000)
+    with pytest.raises(FaustnetError, match="is not a result of a run"):
+        read_result(tmp_path / "result.json")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x09\x12\x01a"], ids=["empty", "text", "no graph"])
+def test_the_example_says_that_a_file_is_no_exported_model(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+    monkeypatch.setattr(sys, "argv", ["predict_onnx.py", str(tmp_path / "model.onnx"), "image.png"])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(str(fuzzing.ROOT / "examples" / "predict_onnx.py"), run_name="__main__")
+    assert "is not a model that faustnet has exported" in capsys.readouterr().err
 
 
 def test_nothing_waits_for_a_pipe(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def _facts(path: Path) -> dict[str, Any]:
         counts = {len(layer["points"]) for layer in facts["layers"] if layer["fisher"] >= 0}
         if counts == {len(facts["labels"])} and max(facts["labels"]) < len(facts["class_names"]) and facts["recipe"]:
             return facts
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         pass
     raise FaustnetError(f"{path} is damaged: delete it, and it will be made again.")
 
