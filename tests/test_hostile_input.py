@@ -32,7 +32,7 @@ import loaders
 from conftest import Answer
 from faustnet.data import download, load_data, read_image
 from faustnet.data.cifar import read_batch
-from faustnet.data.download import fetch
+from faustnet.data.download import fetch, unpack_folder
 from faustnet.data.idx import read_idx
 from faustnet.errors import LONGEST, STEERING, FaustnetError
 from faustnet.model import Model
@@ -377,7 +377,7 @@ def endless() -> Iterator[str]:
     class Endless(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200, "fine\x1b[31m")
-            self.send_header("Content-Length", "many")
+            self.send_header("Content-Length", "9" * 5000)
             self.end_headers()
             try:
                 while True:
@@ -461,6 +461,8 @@ def test_a_model_of_other_numbers_is_refused(kind: torch.dtype, tmp_path: Path) 
         ("metrics", {"voters": ["one"]}),
         ("metrics", {"test_accuracy": 1e999}),
         ("environment", {"earlier": [[]]}),
+        ("environment", {"earlier": [{"earlier": [1]}]}),
+        ("environment", {"python": [[[[1]]]]}),
         ("environment", {"commit": 5}),
     ],
 )
@@ -493,6 +495,7 @@ def test_nothing_waits_for_a_pipe(tmp_path: Path) -> None:
     readers: list[Callable[[], object]] = [
         lambda: read_idx(pipe, (1,)),
         lambda: read_batch(pipe),
+        lambda: unpack_folder(pipe, "0", tmp_path / "set", ["a"]),
         lambda: read_image(pipe, (1, 8, 8)),
         lambda: load_data(str(pipe)),
         lambda: read_recipe(pipe),

@@ -50,11 +50,12 @@ def is_epoch(found: Any) -> bool:
 
 
 def is_environment(found: Any) -> bool:
-    """Whether these are facts of one machine, or of the last of several."""
+    """Whether these are facts of one machine."""
     return (
         isinstance(found, dict)
+        and "earlier" not in found
         and isinstance(found.get("commit"), str | None)
-        and all(_is_shallow(value, 3) for key, value in found.items() if key != "earlier")
+        and all(_is_shallow(value, 2) for value in found.values())
     )
 
 

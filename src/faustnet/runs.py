@@ -106,8 +106,8 @@ class Run:
     def environment(self) -> dict[str, Any]:
         """Where it was made: the contents of environment.json."""
         made = self.read(ENVIRONMENT)
-        earlier = made.get("earlier", [])
-        self._check(ENVIRONMENT, isinstance(earlier, list) and all(map(is_environment, [made, *earlier])))
+        here, earlier = {key: value for key, value in made.items() if key != "earlier"}, made.get("earlier", [])
+        self._check(ENVIRONMENT, isinstance(earlier, list) and all(map(is_environment, [here, *earlier])))
         return made
 
     def model(self, device: torch.device = torch.device("cpu")) -> Model:

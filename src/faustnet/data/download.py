@@ -71,7 +71,8 @@ def _copy(url: str, path: Path) -> str:
         Progress(*columns, console=console, disable=not console.is_terminal) as progress,
     ):
         size = answer.headers.get("Content-Length", "")
-        task = progress.add_task(name, total=int(size) if size.isdecimal() else None)
+        told = size.isdecimal() and len(size) <= len(str(LARGEST))
+        task = progress.add_task(name, total=int(size) if told else None)
         while chunk := answer.read(CHUNK):
             if file.tell() + len(chunk) > LARGEST:
                 raise OSError(f"{url} sends more than {LARGEST >> 20} MiB")
@@ -84,6 +85,8 @@ def _copy(url: str, path: Path) -> str:
 def unpack_folder(archive: Path, md5: str, folder: Path, names: Sequence[str]) -> None:
     """Take just these files of `folder`'s out of a tar archive whose sum is right; they appear when all are read."""
     try:
+        if not archive.is_file():  # to open a pipe would be to wait for it
+            raise tarfile.TarError("it is not a file")
         with archive.open("rb") as file:
             if hashlib.file_digest(file, "md5").hexdigest() != md5:
                 raise tarfile.TarError("its sum is wrong")
