@@ -39,4 +39,4 @@ $(VENV)/.installed-%: $(VENV)/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs site build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs site build dist .hypothesis .pytest_cache .mypy_cache .ruff_cache

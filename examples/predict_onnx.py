@@ -33,9 +33,13 @@ def main() -> None:
     parser.add_argument("images", nargs="+", type=Path, help="image files of any size")
     arguments = parser.parse_args()
 
-    session = onnxruntime.InferenceSession(arguments.model, providers=["CPUExecutionProvider"])
-    about = session.get_modelmeta().custom_metadata_map
-    names, voters, shape = (json.loads(about[key]) for key in ("class_names", "voters", "shape"))
+    try:
+        session = onnxruntime.InferenceSession(arguments.model, providers=["CPUExecutionProvider"])
+        about = session.get_modelmeta().custom_metadata_map
+        names, voters, shape = (json.loads(about[key]) for key in ("class_names", "voters", "shape"))
+    except Exception as error:  # ONNX Runtime has many
+        parser.error(f"{arguments.model} is not a model that faustnet has exported ({error})")
+    names = ["".join(letter if letter.isprintable() else "?" for letter in name) for name in names]
     if shape[0] not in (1, 3) or session.get_inputs()[0].type != "tensor(uint8)":
         parser.error(f"{arguments.model} takes rows of numbers and no images")
     pixels = np.stack([read_image(path, shape) for path in arguments.images])

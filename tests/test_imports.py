@@ -7,8 +7,8 @@ import faustnet
 
 ROOT = Path(faustnet.__file__).parent
 LEVELS = [
-    {"errors", "files", "history", "version", "tables", "paper"},
-    {"devices", "environment", "kernels", "locks", "randomness", "report", "slices"},
+    {"errors", "files", "history", "version", "paper"},
+    {"devices", "environment", "facts", "kernels", "locks", "randomness", "report", "slices", "tables"},
     {"losses", "layers", "optimisers", "data"},
     {"blocks", "stacks", "references", "precision", "read_outs"},
     {"network"},

@@ -1,6 +1,5 @@
 """The state of a training, in a run's folder: as it was saved last, and the time before, in case that one is damaged."""
 
-import json
 import logging
 import os
 import shutil
@@ -10,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from faustnet.errors import FaustnetError
+from faustnet.facts import is_epoch, parse_json
 from faustnet.files import PARTIAL, write_whole
 from faustnet.model import ABOUT, CHECKSUM, is_whole, packed, read_tensors
 from faustnet.training import Trainer
@@ -59,7 +59,7 @@ class Checkpoints:
         about, tensors = found
         try:
             trainer.restore(tensors, about)
-        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError):
+        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
             raise FaustnetError(f"{path} does not fit its recipe: delete it to start the run anew.") from None
         if path != self.last:
             os.replace(path, self.last)  # lest a damaged one become the previous one
@@ -76,8 +76,8 @@ def _read(path: Path, trainer: Trainer) -> tuple[dict[str, Any], dict[str, Tenso
     """What a checkpoint says and its tensors, if it is whole and of such a method as the trainer's."""
     try:
         notes, tensors = read_tensors(path)
-        about = json.loads(notes[ABOUT])
-        if CHECKSUM not in about or not is_whole(tensors, about):
+        about = parse_json(notes[ABOUT])
+        if CHECKSUM not in about or not is_whole(tensors, about) or not all(map(is_epoch, about["history"])):
             return None
     except (FaustnetError, LookupError, ValueError, TypeError, AttributeError, RecursionError):
         return None

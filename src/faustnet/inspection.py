@@ -19,7 +19,7 @@ from faustnet.layers import EmbeddingLayer
 from faustnet.methods.faust import FaustRepresentative
 from faustnet.model import Model
 from faustnet.recipes import Recipe, as_table, differences
-from faustnet.runs import ENVIRONMENT, Run
+from faustnet.runs import Run
 
 THUMBNAIL = 32  # pixels along the longer side, at most: a thousand of them are in a page
 PORTRAIT = 128  # the same, of a representative
@@ -46,7 +46,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
         "network": network_in_words(model),
         "recipe": as_table(recipe),
         "changed": _changed(recipe),
-        "environment": run.read(ENVIRONMENT),
+        "environment": run.environment,
         "history": run.history,
         "metrics": metrics,
         "learners": model.method.learners,

@@ -32,6 +32,7 @@ from faustnet.references import KINDS, nearness, references_from
 
 FORMAT = 1
 ABOUT, CHECKSUM = "faustnet", "checksum"  # the one note in a file's header, which is JSON; a key of that
+LARGEST_HEADER = 16 << 20  # bytes of a safetensors file's header, which has a line for each tensor
 UNKNOWN = "unknown"  # what a rejected image is called
 
 
@@ -248,15 +249,20 @@ class Model:
             shape = (channels, height, width)
             threshold = about.get("threshold")  # not in files of the first versions
             threshold = None if threshold is None else float(threshold)
-            whole = is_whole(tensors, about)
-            scaling = Scaling(*(tensors.pop(f"scaling.{name}").view(channels, 1, 1) for name in ("mean", "deviation")))
+            whole, of_bytes = is_whole(tensors, about), bool(about["of_bytes"])
+            scaling = Scaling(*(_scale(tensors.pop(f"scaling.{name}"), channels) for name in ("mean", "deviation")))
+            weights = {name.removeprefix("method."): tensor for name, tensor in tensors.items()}
+            if len(recipe.network.widths) > len(weights):
+                raise ValueError("it has fewer tensors than layers")
+            with torch.device("meta"):  # takes no memory, whatever the recipe says
+                check_weights(_build(recipe, shape, len(names)), weights, path)
             with seeded(0):
                 method = _build(recipe, shape, len(names))
-        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
             raise FaustnetError(f"{path} is not a model of faustnet's, or is damaged ({error!r}).") from None
-        load_weights(method, {name.removeprefix("method."): tensor for name, tensor in tensors.items()}, path)
         require(whole, f"{path} is damaged, or was changed: delete it, and train the run again with --resume.")
-        return cls(recipe, method.eval(), names, shape, scaling, bool(about["of_bytes"]), threshold).to(device)
+        method.load_state_dict(weights)
+        return cls(recipe, method.eval(), names, shape, scaling, of_bytes, threshold).to(device)
 
 
 def packed(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
@@ -283,6 +289,7 @@ def _checksum(tensors: dict[str, Tensor], about: dict[str, Any]) -> str:
 def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     """The header's notes and the tensors of a safetensors file."""
     try:
+        _check_header(path)
         with safe_open(path, "pt") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
@@ -291,8 +298,18 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         raise FaustnetError(f"{path} is damaged or not a safetensors file ({error}).") from None
 
 
-def load_weights(method: Method, tensors: dict[str, Tensor], path: Path) -> None:
-    """Put tensors from a file into a method; every one must be there, and have the method's shape."""
+def _check_header(path: Path) -> None:
+    """Refuse a header that would take far more memory than its tensors."""
+    if not path.is_file() and path.exists():
+        raise ValueError("it is not a file")
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > LARGEST_HEADER:
+        raise ValueError(f"its header has more than {LARGEST_HEADER >> 20} MiB")
+
+
+def check_weights(method: Method, tensors: dict[str, Tensor], path: Path) -> None:
+    """Whether tensors from a file can be a method's: every one must be there, and have the method's shape and type."""
     wanted = method.state_dict()
     if odd := sorted(set(wanted) ^ set(tensors)):
         how = "missing" if odd[0] in wanted else "one too many"
@@ -303,9 +320,17 @@ def load_weights(method: Method, tensors: dict[str, Tensor], path: Path) -> None
                 f"{path} does not fit its recipe: {name} is {_dimensions(tensor.shape)} "
                 f"where it should be {_dimensions(wanted[name].shape)}."
             )
+        if tensor.dtype != wanted[name].dtype:
+            raise FaustnetError(f"{path} does not fit its recipe: {name} is of {tensor.dtype}.")
         if not tensor.isfinite().all():
             raise FaustnetError(f"{path} is of no use: {name} holds numbers that are not finite.")
-    method.load_state_dict(tensors)
+
+
+def _scale(tensor: Tensor, channels: int) -> Tensor:
+    """(channels, 1, 1)"""
+    if tensor.dtype != torch.float32 or not tensor.isfinite().all():
+        raise ValueError("its scaling is not of finite numbers")
+    return tensor.view(channels, 1, 1)
 
 
 def _build(recipe: Recipe, shape: tuple[int, int, int], classes: int) -> Method:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from faustnet.data import DataSet
+from faustnet.errors import printable
 from faustnet.history import Epoch
 from faustnet.model import Model
 from faustnet.training import Trainer
@@ -41,9 +42,9 @@ class Lines:
         layers = f"{recipe.network.kind} layers {'-'.join(map(str, recipe.network.widths))}"
         count = sum(parameter.numel() for parameter in method.parameters())
         for line in data.left_out:
-            self.console.print(f"left out: {line}")
+            self.console.print(printable(f"left out: {line}"))
         self.console.print(
-            f"{recipe.method} on {data.name}: {len(trainer.train.labels):,} training images of {shape}, "
+            f"{recipe.method} on {printable(data.name)}: {len(trainer.train.labels):,} training images of {shape}, "
             f"{len(model.class_names)} classes\n"
             f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
             f"{trainer.schedule.about} on {trainer.device.type}"

@@ -2,10 +2,11 @@
 
 import json
 import math
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from faustnet.data import DataSet, Images, ImageSource, load_data, located
 from faustnet.distributed import Arrangement, from_first, here
 from faustnet.environment import environment
 from faustnet.errors import FaustnetError
+from faustnet.facts import is_consistent, is_environment, is_epoch, parse_json
 from faustnet.files import is_partial, write_whole
 from faustnet.history import Epoch, history_csv
 from faustnet.locks import LOCK, alone_in, refuse_held
@@ -25,6 +27,7 @@ from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, writ
 from faustnet.training import Diverged, Trainer, stopped_by_signals
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
+LARGEST_JSON = 32 << 20  # bytes of one of these files
 HISTORY_TABLE = "history.csv"  # the same for spreadsheets
 NEEDED = {
     "test_accuracy": float, "train_seconds": float, "seconds_per_image": float, "voters": list, "layer_accuracy": list,
@@ -93,16 +96,23 @@ class Run:
     def metrics(self) -> dict[str, Any]:
         """What it came to on the test images, and what that took: the contents of metrics.json."""
         metrics = self.read(METRICS)
-        self._check(METRICS, all(type(metrics.get(key)) is kind for key, kind in NEEDED.items()))
+        self._check(METRICS, all(type(metrics.get(key)) is kind for key, kind in NEEDED.items()) and is_consistent(metrics))
         return metrics
 
     @property
     def history(self) -> list[dict[str, Any]]:
         """Every epoch's losses and accuracies: the contents of history.json."""
         history = self.read(HISTORY, list)
-        names = {field.name for field in fields(Epoch)}
-        self._check(HISTORY, all(isinstance(epoch, dict) and epoch.keys() == names for epoch in history))
+        self._check(HISTORY, all(map(is_epoch, history)))
         return history
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Where it was made: the contents of environment.json."""
+        made = self.read(ENVIRONMENT)
+        here, earlier = {key: value for key, value in made.items() if key != "earlier"}, made.get("earlier", [])
+        self._check(ENVIRONMENT, isinstance(earlier, list) and all(map(is_environment, [here, *earlier])))
+        return made
 
     def model(self, device: torch.device = torch.device("cpu")) -> Model:
         """What was learned, ready to predict."""
@@ -113,8 +123,9 @@ class Run:
 
     def model_as_trained(self, device: torch.device = torch.device("cpu")) -> Model:
         """The model, if the run's metrics are of all its classes."""
-        model = self.model(device)
-        if len(model.class_names) != len(self.metrics["confusion"]):
+        model, metrics = self.model(device), self.metrics
+        self._check(METRICS, metrics["voters"] == model.method.voters)
+        if len(model.class_names) != len(metrics["confusion"]):
             raise FaustnetError(
                 f"The model in {self.folder} has learned classes after its training, which the run's figures are not of: "
                 "measure it with 'faustnet evaluate'; or add classes to a copy, with --out."
@@ -125,7 +136,7 @@ class Run:
         """One of the run's JSON files, which is of this kind."""
         content: Any = None
         try:
-            content = json.loads((self.folder / name).read_text())
+            content = parse_json(self._text(name))
         except FileNotFoundError:
             gone = "it has been deleted" if self.finished else "its training has not come that far"
             raise FaustnetError(f"{self.folder} has no {name}: {gone}.") from None
@@ -133,6 +144,13 @@ class Run:
             pass
         self._check(name, isinstance(content, kind))
         return content
+
+    def _text(self, name: str) -> str:
+        path = self.folder / name
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_JSON:
+            raise ValueError("it is none of a run's files")
+        return path.read_text()
 
     def _check(self, name: str, good: bool) -> None:
         """Whether one of the run's files is as it was written."""
@@ -204,7 +222,7 @@ class Run:
     def _environment_before(self) -> dict[str, Any] | None:
         """As it is in its file, or if that is damaged in the checkpoint."""
         with suppress(FaustnetError):
-            return self.read(ENVIRONMENT)
+            return self.environment
         return self._environment
 
     def save(self, trainer: Trainer) -> None:

@@ -7,14 +7,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from faustnet.errors import printable
+
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
-    """Columns that hold numbers are set flush right. Names in square brackets are just names."""
+    """Columns that hold numbers are set flush right. Names in square brackets are just names, whatever they are made of."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        table.add_column(printable(column), justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = 200  # as wide as it takes
@@ -24,7 +26,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, number
 def print_evaluation(result: dict[str, Any]) -> None:
     """One model: each voter alone and with those before it, the cost of a prediction, the confusion matrix."""
     chosen = f" of layers {', '.join(map(str, result['layers']))} together" if result["layers"] else ""
-    print(f"{result['method']} on {result['dataset']}: test accuracy{chosen} {result['accuracy']:.2%}")
+    print(f"{result['method']} on {printable(result['dataset'])}: test accuracy{chosen} {result['accuracy']:.2%}")
     voters = zip(result["voters"], result["layer_accuracy"], result["first_layers_accuracy"], strict=True)
     columns = ("alone", "with all before")
     print_table(("", *columns), [(name, f"{one:.2%}", f"{all_:.2%}") for name, one, all_ in voters], numbers=columns)

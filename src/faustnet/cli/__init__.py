@@ -11,7 +11,7 @@ from faustnet.cli import classes, commands, reproduce, shards
 from faustnet.cli.app import app
 from faustnet.devices import OUT_OF_MEMORY
 from faustnet.distributed import here, joined
-from faustnet.errors import FaustnetError, require
+from faustnet.errors import FaustnetError, printable, require
 from faustnet.version import VERSION
 
 __all__ = ["app", "classes", "commands", "main", "reproduce", "shards"]
@@ -49,7 +49,8 @@ def _run(arguments: list[str]) -> None:
             raise
         _fail(OUT_OF_MEMORY)
     except OSError as error:
-        _fail(f"{error.filename or 'a file'} cannot be used ({error.strerror or error}): check its name, rights and disk.")
+        name = printable(str(error.filename or "a file"))
+        _fail(f"{name} cannot be used ({error.strerror or error}): check its name, rights and disk.")
     except KeyboardInterrupt:
         typer.echo("faustnet: interrupted", err=True)
         sys.exit(130)

@@ -10,7 +10,7 @@ import typer
 from faustnet.cli.app import DataDir, Device, app, check_writable, option
 from faustnet.data import image_files, read_image
 from faustnet.devices import choose_device
-from faustnet.errors import require
+from faustnet.errors import printable, require
 from faustnet.files import write_whole
 from faustnet.model import UNKNOWN, Model
 from faustnet.runs import MODEL, Run, divided
@@ -40,7 +40,7 @@ def add_class(
     before, after = _counted(model, pixels), _counted(larger, pixels)
     if model.threshold is not None:
         typer.echo("It no longer rejects: calibrate it anew, on images of all its classes.")
-    typer.echo(f"{target} knows {len(larger.class_names)} classes now: {', '.join(larger.class_names)}")
+    typer.echo(f"{target} knows {len(larger.class_names)} classes now: {printable(', '.join(larger.class_names))}")
     typer.echo(f"The {len(pixels)} examples of {name} were taken for {before}; now they are taken for {after}.")
 
 
@@ -83,4 +83,4 @@ def calibrate(
 def _counted(model: Model, pixels: torch.Tensor) -> str:
     """How many images are taken for which class, as words: 4 (7), 9 (3)"""
     counts = Counter(prediction.class_name for prediction in model.predict(pixels))
-    return ", ".join(f"{name} ({count})" for name, count in counts.most_common())
+    return ", ".join(f"{printable(name)} ({count})" for name, count in counts.most_common())

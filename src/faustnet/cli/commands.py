@@ -17,7 +17,7 @@ from faustnet.cli.predictions import predict_files, print_predictions
 from faustnet.data import DATASETS, DataSet, data_folder
 from faustnet.devices import choose_device
 from faustnet.distributed import counts_of, here
-from faustnet.errors import FaustnetError, require, unknown
+from faustnet.errors import FaustnetError, printable, require, unknown
 from faustnet.evaluation import compare_weightings
 from faustnet.export import export_run
 from faustnet.files import write_whole
@@ -198,7 +198,9 @@ def votes(
     if as_json:
         print_json({"run": str(run), "voters": voters, "images": len(held_out), "weightings": ways})
         return
-    typer.echo(f"{recipe.method} on {data.name}: weights of votes, and the accuracy on {len(held_out)} validation images")
+    typer.echo(
+        f"{recipe.method} on {printable(data.name)}: weights of votes, and the accuracy on {len(held_out)} validation images"
+    )
     print_weightings(voters, ways)
 
 
@@ -352,7 +354,7 @@ def bench(
 def _data_for(model: Model, data_dir: Path | None, dataset: str | None = None) -> DataSet:
     data = model.read_data(dataset, data_dir)
     for line in data.left_out:
-        typer.echo(f"left out: {line}", err=True)
+        typer.echo(printable(f"left out: {line}"), err=True)
     return data
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from faustnet.cli.app import print_json
 from faustnet.data import image_files, read_image
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, printable
 from faustnet.model import EarlyPrediction, Prediction
 from faustnet.tables import print_table
 
@@ -54,7 +54,8 @@ def print_predictions(found: Sequence[tuple[Path, Some]], voters: Sequence[str],
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows(_cells(path, prediction, "{}") for path, prediction in found)
+        lines = (_cells(path, prediction, "{}") for path, prediction in found)
+        writer.writerows(map(printable, line) if sys.stdout.isatty() else line for line in lines)
     elif found:
         print_table(columns, [_cells(path, prediction, "{:.3f}") for path, prediction in found], numbers=(number,))
 

@@ -1,5 +1,6 @@
 """Image files: finding them in a folder, and reading one."""
 
+import mmap
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from faustnet.errors import FaustnetError
 
@@ -16,6 +17,13 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no others: some start programs to be read
 CLUTTER = {"Thumbs.db", "ehthumbs.db", "desktop.ini", "__MACOSX"}  # that systems leave in folders, beside hidden files
 ENOUGH = 2  # times the wanted size: a photograph is decoded no larger where its format allows
+LARGEST_FILE = 512 << 20  # bytes
+LARGEST = 50_000_000  # pixels, which take up to 20 bytes each while they are read
+LARGEST_JPEG = 89_000_000  # which is reduced while it is decoded
+LARGEST_PPM = 4_000_000  # whose values are not bytes, and are read one by one
+LARGEST_TEXT = 256 << 10  # bytes of a PPM file whose numbers are digits
+SCAN = b"\xff\xda"  # the mark of one in a JPEG file
+SCANS = 1_000  # passes over the whole picture that a JPEG file may take, each in a few bytes; ten are usual
 
 
 def find_images(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -62,17 +70,45 @@ def opened(path: Path) -> Iterator[Image.Image]:
             warnings.simplefilter("ignore")  # of what is odd in a file that can be read all the same
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as image:
+                _check(image, path)
                 yield image
     except FileNotFoundError:
         raise FaustnetError(f"There is no file {path}: check its name.") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        most = (Image.MAX_IMAGE_PIXELS or 0) // 1_000_000
-        raise FaustnetError(f"{path} has more than {most} million pixels: make it smaller.") from None
+        most, as_jpeg = LARGEST // 1_000_000, LARGEST_JPEG // 1_000_000
+        raise FaustnetError(
+            f"{path} has more than {most} million pixels, or {as_jpeg} million as a JPEG: make it smaller."
+        ) from None
     except MemoryError:
         raise
     except Exception as error:  # a damaged file can fail in any way at all
         reason = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
         raise FaustnetError(f"{path} is not an image that can be read ({reason}): remove or replace it.") from None
+
+
+def _check(image: Image.Image, path: Path) -> None:
+    """Refuse an image that would take far more memory or time than others of its size."""
+    pixels, size = image.width * image.height, path.stat().st_size
+    jpeg = image.format in ("JPEG", "MPO")
+    if pixels > (LARGEST_JPEG if jpeg else LARGEST):
+        raise Image.DecompressionBombError
+    decoder = image.tile[0][0] if isinstance(image, ImageFile.ImageFile) and image.tile else ""
+    slow = (decoder == "ppm" and pixels > LARGEST_PPM) or (decoder == "ppm_plain" and size > LARGEST_TEXT)
+    if slow or size > LARGEST_FILE:
+        raise ValueError("it is too large for its format")
+    if jpeg and image.info.get("progressive") and _scans(path) > SCANS:
+        raise ValueError(f"it is drawn in more than {SCANS:,} passes")
+
+
+def _scans(path: Path) -> int:
+    """How many there are in a JPEG file, or a few more: other data in it may look like the mark of one."""
+    count = 0
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        place = content.find(SCAN)
+        while place >= 0 and count <= SCANS:
+            count += 1
+            place = content.find(SCAN, place + 1)
+    return count
 
 
 def read_image(path: Path, shape: tuple[int, int, int]) -> torch.Tensor:

@@ -16,6 +16,8 @@ BYTES = 0x08  # the header's code for unsigned bytes
 def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     """The array in a file, plain or gzipped, which must have just this shape. No more than that is ever read."""
     try:
+        if not path.is_file():  # to open a pipe would be to wait for it
+            raise ValueError("it is not a file")
         with path.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
         with gzip.open(path) if zipped else path.open("rb") as file:

@@ -1,5 +1,8 @@
 """The user's own data: a folder of class folders of images, or an .npz file."""
 
+import math
+import sys
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,6 +25,9 @@ COMMON_SIZE = 32  # others are brought to this
 PARTS = ("train", "test")
 OTHER_PARTS = ("val", "valid", "validation")  # that folders may be divided into
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+ZIPPED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # as numpy writes; others are unpacked without a limit
+EXPANSION = 100  # times its size that an .npz file may unpack to
+ALWAYS = 512 << 20  # bytes that it may in any case
 SHOWN = 5  # files that are named before the rest is counted
 
 Files = dict[str, list[Path]]  # of each class
@@ -185,6 +191,10 @@ def _told(failed: Sequence[str], others: Sequence[Path], unused: Sequence[Path])
 def load_npz(path: Path) -> DataSet:
     """x_train, y_train, x_test, y_test: images (n, h, w), (n, h, w, c) or (n, c, h, w), or tables (n, columns)."""
     x_train, y_train, x_test, y_test = _arrays(path)
+    if _kind(y_train) is None or _kind(y_train) != _kind(y_test):
+        raise FaustnetError(
+            f"y_train has labels of type {y_train.dtype} in {path}, and y_test of {y_test.dtype}: give numbers or words."
+        )
     names = np.unique(y_train)
     if len(names) < 2:
         raise FaustnetError(f"y_train in {path} names {len(names)} class: give images of two classes or more.")
@@ -203,13 +213,40 @@ def load_npz(path: Path) -> DataSet:
 
 def _arrays(path: Path) -> list[np.ndarray]:
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            missing = [name for name in ARRAYS if name not in file]
+        with zipfile.ZipFile(path) as archive:
+            missing = [name for name in ARRAYS if f"{name}.npy" not in archive.NameToInfo]
             if not missing:
-                return [file[name] for name in ARRAYS]
+                members = [archive.getinfo(f"{name}.npy") for name in ARRAYS]
+                size, most = sum(member.file_size for member in members), max(ALWAYS, EXPANSION * path.stat().st_size)
+                if size > most:
+                    raise ValueError(f"it expands to {size >> 20:,} MiB, and to {most >> 20:,} it may")
+                return [_array(archive, member) for member in members]
     except Exception as error:  # a damaged archive can fail in any way at all
         raise FaustnetError(f"{path} does not hold plain arrays ({error}): write it with numpy.savez.") from None
     raise FaustnetError(f"{path} has no array {missing[0]!r}: it needs {', '.join(ARRAYS)}.")
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """One array, after its header has been found to say how much there is of it."""
+    if member.compress_type not in ZIPPED:
+        raise ValueError(f"{member.filename} is zipped in a way that numpy does not use")
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, _, dtype = read(file)
+        size = member.file_size - file.tell()
+    if dtype.hasobject or not dtype.itemsize or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != size:
+        raise ValueError(f"{member.filename} says that it is {shape} of {dtype}, in {size:,} bytes")
+    with archive.open(member) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _kind(labels: np.ndarray) -> str | None:
+    """What they can be compared with: numbers, words, or bytes; nothing if they are no labels."""
+    if labels.dtype.kind == "U":  # numpy keeps any number as a character, and Python stumbles over it later
+        numbers = np.frombuffer(labels.tobytes(), np.dtype("u4").newbyteorder(labels.dtype.byteorder))
+        return "words" if numbers.max(initial=0) <= sys.maxunicode else None
+    return (dict.fromkeys("buif", "numbers") | {"S": "bytes"}).get(labels.dtype.kind)
 
 
 def _pixels(array: np.ndarray, where: str) -> torch.Tensor:

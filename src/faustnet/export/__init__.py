@@ -23,7 +23,7 @@ from faustnet.inspection import network_in_words
 from faustnet.model import Model
 from faustnet.recipes import as_table, write_recipe
 from faustnet.report.card import render_card
-from faustnet.runs import ENVIRONMENT, Run
+from faustnet.runs import Run
 from faustnet.version import VERSION
 
 METADATA = ("faustnet", "class_names", "voters", "shape", "recipe", "test_accuracy")  # lists as JSON, the recipe as TOML
@@ -48,7 +48,7 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
     killed = partials(path)  # then the card is of the export that was killed
     for file in [path] if killed else [path, card]:
         require(force or not file.exists(), f"{file} exists already: choose another name, or replace it with --force.")
-    model, metrics, made = run.model_as_trained(), run.metrics, run.read(ENVIRONMENT)
+    model, metrics, made = run.model_as_trained(), run.metrics, run.environment
     content, multiplications = to_onnx(model, metrics["test_accuracy"])
     difference, seconds = _tried(content, model)
     about = {

@@ -2,6 +2,7 @@
 
 import json
 import math
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from faustnet.data import STREAM, Augmentation
-from faustnet.errors import FaustnetError, unknown
+from faustnet.errors import STEERING, FaustnetError, unknown
 from faustnet.methods import PredictionSettings, method_named
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
@@ -19,6 +20,7 @@ from faustnet.training import TrainingSettings
 
 FAMILIES = ("best/DATASET/NAME", "paper/METHOD", "tuned/DATASET/METHOD")  # of recipes that come with the package
 LARGEST_NUMBER = 2**32  # of any whole number in a recipe
+LARGEST_FILE = 16 << 10  # bytes of a recipe; a key of many parts takes time by the square of their number
 LARGEST_IMAGE = 512  # pixels along a side of the user's own images
 
 
@@ -125,6 +127,9 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
     try:
         if not path.exists() and str(name) in shipped_recipes():
             return shipped_recipe(str(name))
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
+            raise ValueError(f"it is no file of at most {LARGEST_FILE:,} bytes")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise unknown("recipe", str(name), shipped_recipes(), " or a file", kinds_of_recipes()) from None
@@ -170,8 +175,10 @@ def to_toml(table: Mapping[str, Any]) -> str:
 
 
 def _line(key: str, value: Any) -> str:
-    # JSON and TOML write strings, numbers, booleans and lists alike, except that TOML has no pairs of surrogates.
-    return f"{key} = {json.dumps(value, ensure_ascii=False)}"
+    # JSON and TOML write strings, numbers, booleans and lists alike, except that TOML has no pairs of surrogates, and no
+    # control characters as they are.
+    written = json.dumps(value, ensure_ascii=False)
+    return f"{key} = " + STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
 
 
 def set_key(table: dict[str, Any], assignment: str) -> None:
@@ -252,8 +259,12 @@ def _converted(value: Any, kind: Any, what: str) -> Any:
 
 def _shown(value: Any) -> str:
     """A value in an error message, which may be anything at all."""
-    text = str(value) if not isinstance(value, int) or abs(value) <= LARGEST_NUMBER else "such a large number"
-    return repr(text) if isinstance(value, str) else text[:40]
+    if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+        return "such a large number"
+    try:
+        return repr(value[:40]) if isinstance(value, str) else str(value)[:40]
+    except (ValueError, RecursionError):  # numbers in it have more digits than Python writes, or it is nested too deep
+        return "what it is"
 
 
 def _is_text(value: str) -> bool:

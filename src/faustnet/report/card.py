@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from faustnet.errors import printable
 from faustnet.paper import TITLES
 from faustnet.report.comparisons import markdown
 
@@ -42,7 +43,7 @@ def render_card(about: dict[str, Any]) -> str:
 
 def text(value: object) -> str:
     """Anything as plain characters in a line of Markdown; bytes in names that are no characters become question marks."""
-    plain = " ".join(str(value).encode(errors="replace").decode().split())
+    plain = printable(" ".join(str(value).encode(errors="replace").decode().split()))
     return SPECIAL.sub(r"\\\1", html.escape(plain, quote=False))
 
 
@@ -100,7 +101,7 @@ def _how_to_run(about: dict[str, Any]) -> str:
 
 def _accuracy(metrics: dict[str, Any], names: Sequence[str]) -> str:
     voters = zip(metrics["voters"], metrics["layer_accuracy"], metrics["first_layers_accuracy"], strict=True)
-    by_voter = [(name, f"{alone:.2%}", f"{together:.2%}") for name, alone, together in voters]
+    by_voter = [(text(name), f"{alone:.2%}", f"{together:.2%}") for name, alone, together in voters]
     return "\n\n".join(
         (
             "## Accuracy",

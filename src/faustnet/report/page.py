@@ -136,7 +136,7 @@ def _curves(run: Facts) -> list[dict[str, Any]]:
 
 def _times(value: float | None, factor: float) -> float | None:
     """Five digits after the point are more than a curve shows."""
-    return None if value is None or not math.isfinite(value) else round(value * factor, 5)
+    return None if value is None or not math.isfinite(value * factor) else round(value * factor, 5)
 
 
 # What is there without the script

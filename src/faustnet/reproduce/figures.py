@@ -23,7 +23,7 @@ from faustnet.reproduce.runner import CLAIMS, data_of, trained
 from faustnet.reproduce.wanted import Wanted, all_wanted
 from faustnet.reproduce.work import Lines, results_of
 from faustnet.reproduce.workers import Workers
-from faustnet.runs import ENVIRONMENT, Progress
+from faustnet.runs import Progress
 
 POINTS = 1000  # test images in a panel of figure 2
 COMPARED = {"forward-forward": "FF", "faust-representative": "FAUST", "backprop": "BP"}  # figure 3's panels
@@ -94,7 +94,7 @@ def embedded(wanted: Wanted, folder: Path, device: torch.device, data: DataSet, 
         ],
         "test_accuracy": run.metrics["test_accuracy"],
         "recipe": as_table(run.recipe),
-        "environment": run.read(ENVIRONMENT),
+        "environment": run.environment,
     }
 
 
@@ -104,7 +104,7 @@ def _facts(path: Path) -> dict[str, Any]:
         counts = {len(layer["points"]) for layer in facts["layers"] if layer["fisher"] >= 0}
         if counts == {len(facts["labels"])} and max(facts["labels"]) < len(facts["class_names"]) and facts["recipe"]:
             return facts
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         pass
     raise FaustnetError(f"{path} is damaged: delete it, and it will be made again.")
 

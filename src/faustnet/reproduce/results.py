@@ -98,7 +98,7 @@ def read_result(path: Path) -> dict[str, Any]:
             raise ValueError("it has no accuracy or no history")
         if recipe_from(result["recipe"]).training.validation and not 0 <= result["validation_accuracy"] <= 1:
             raise ValueError("it has no accuracy of the images that were held out")
-    except (ValueError, LookupError, TypeError, AttributeError, FaustnetError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, FaustnetError) as error:
         raise FaustnetError(f"{path} is not a result of a run ({error}): delete it, and it will be made again.") from None
     return result
 

@@ -1,0 +1,517 @@
+"""Everything that reads files which a stranger may have written, each with small good files to start from: for
+benchmarks/fuzzing.py and tests/test_hostile_input.py.
+
+A loader is given bytes. It writes them to a file, and reads that as faustnet does. The first byte may say how: whether they
+are the file itself or only what matters in it, packed as it should be, so that a change reaches what lies behind a checksum.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import math
+import pickle
+import re
+import struct
+import tarfile
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from PIL import Image
+from rich.console import Console
+from safetensors.torch import save
+
+from faustnet import tables
+from faustnet.data import DataSet, Images, cifar, load_data, read_image
+from faustnet.data.cifar import read_batch
+from faustnet.data.download import unpack_folder
+from faustnet.data.idx import read_idx
+from faustnet.data.own import ARRAYS
+from faustnet.errors import STEERING
+from faustnet.model import Model
+from faustnet.recipes import as_table, read_recipe, recipe_from, shipped_recipe, to_toml, write_recipe
+from faustnet.report import page
+from faustnet.report.card import render_card
+from faustnet.runs import ENVIRONMENT, HISTORY, METRICS, RECIPE, Run, set_up
+
+AS_IT_IS, PACKED = b"\0", b"\1"
+SMALL = {"IMAGES": 10, "VALUES": 12}  # of a batch of CIFAR-10, in place of 10,000 and 3,072
+MEMBERS = ("a", "b")
+RUN_FILES = (METRICS, HISTORY, ENVIRONMENT)
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Loader:
+    about: str
+    seeds: Callable[[], list[bytes]]
+    read: Callable[[bytes, Path], object]  # in an empty folder
+    change: Callable[[bytes, Random], bytes] | None = None  # of good bytes, beside changes of any byte
+
+
+# Data sets
+
+
+def idx(array: np.ndarray, kind: int = 8) -> bytes:
+    return bytes([0, 0, kind, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def idx_seeds() -> list[bytes]:
+    good = idx(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
+    return [AS_IT_IS + good, AS_IT_IS + gzip.compress(good, mtime=0), PACKED + good]
+
+
+def read_idx_bytes(data: bytes, folder: Path) -> None:
+    path = folder / "images"
+    path.write_bytes(gzip.compress(data[1:], 1) if data[:1] == PACKED else data[1:])
+    assert read_idx(path, (2, 3, 4)).shape == (2, 3, 4)
+
+
+def cifar_seeds() -> list[bytes]:
+    images, values = SMALL["IMAGES"], SMALL["VALUES"]
+    data = np.arange(images * values, dtype=np.uint8).reshape(images, values)
+    content = {"batch_label": "a test", "data": data, "labels": list(range(images)), "filenames": ["a", "b"]}
+    return [pickle.dumps(content, protocol) for protocol in (2, 3, 4)]
+
+
+def read_cifar_bytes(data: bytes, folder: Path) -> None:
+    path = folder / "data_batch_1"
+    path.write_bytes(data)
+    with mock.patch.multiple(cifar, **SMALL):
+        images, labels = read_batch(path)
+    assert images.shape == (10, 12)
+    assert set(labels) <= set(range(10))
+
+
+def tar_of(members: dict[str, bytes], kinds: dict[str, bytes] | None = None) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.type = len(content), (kinds or {}).get(name, tarfile.REGTYPE)
+            entry.linkname = "set/b" if entry.islnk() or entry.issym() else ""
+            tar.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def archive_seeds() -> list[bytes]:
+    files = {"set/a": b"one", "set/b": b"two", "../c": b"three"}
+    plain = tar_of(files)
+    linked = tar_of(files | {"set/a": b""}, {"set/a": tarfile.SYMTYPE})
+    return [PACKED + plain, PACKED + linked, PACKED + tar_of({"set/a": b"", "set/b": b""}), AS_IT_IS + gzip.compress(plain)]
+
+
+def read_archive_bytes(data: bytes, folder: Path) -> None:
+    inner = folder / "data"
+    inner.mkdir()
+    content = gzip.compress(data[1:], 1) if data[:1] == PACKED else data[1:]
+    archive = inner / "set.tar.gz"
+    archive.write_bytes(content)
+    before = set(folder.rglob("*"))
+    try:
+        unpack_folder(archive, hashlib.md5(content).hexdigest(), inner / "set", MEMBERS)
+    finally:
+        made = set(folder.rglob("*")) - before
+        assert made <= {inner / "set", *(inner / "set" / name for name in MEMBERS)}, f"{made} were made"
+        assert all(path.is_dir() or (path.is_file() and not path.is_symlink()) for path in made)
+
+
+# The user's own
+
+
+def picture(mode: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    values = np.arange(12 * 8 * 4, dtype=np.uint8).reshape(12, 8, 4)
+    image = Image.fromarray(values, "RGBA").convert("RGB" if mode in ("CMYK", "LAB") else "L" if mode == "I;16" else "RGBA")
+    image = image.convert("RGB" if mode not in ("RGBA", "L", "LA") else mode) if mode != "I;16" else image
+    image = Image.fromarray(np.asarray(image).astype(np.uint16) * 255) if mode == "I;16" else image.convert(mode)
+    image.save(file, **options)
+    return file.getvalue()
+
+
+def image_seeds() -> list[bytes]:
+    exif = Image.Exif()
+    exif[274] = 6
+    frames = [Image.new("RGB", (8, 12), colour) for colour in ("red", "blue")]
+    made = [
+        picture("RGB", format="PNG", exif=exif),
+        picture("RGBA", format="PNG"),
+        picture("LA", format="PNG"),
+        picture("P", format="PNG", transparency=3),
+        picture("1", format="PNG"),
+        picture("I;16", format="PNG"),
+        picture("RGB", format="PNG", save_all=True, append_images=frames),
+        picture("RGB", format="JPEG", exif=exif),
+        picture("CMYK", format="JPEG", progressive=True),
+        picture("L", format="JPEG"),
+        picture("RGB", format="BMP"),
+        picture("P", format="BMP"),
+        picture("P", format="GIF", save_all=True, append_images=frames),
+        picture("RGBA", format="WEBP", lossless=True),
+        picture("RGB", format="WEBP", save_all=True, append_images=frames),
+        picture("I", format="TIFF"),
+        picture("F", format="TIFF"),
+        picture("CMYK", format="TIFF", compression="tiff_lzw"),
+        picture("1", format="TIFF", compression="group4"),
+        picture("RGB", format="TIFF", compression="jpeg"),
+        picture("RGB", format="PPM"),
+        picture("L", format="PPM"),
+        b"P2 2 2 9 1 2 3 4",
+        b"P5 2 2 65535 aabbccdd",
+    ]
+    return [AS_IT_IS + content for content in made] + [PACKED + content for content in made[:7]]
+
+
+def read_image_bytes(data: bytes, folder: Path) -> None:
+    path = folder / "image.png"
+    path.write_bytes(with_sums(data[1:]) if data[:1] == PACKED else data[1:])
+    for shape in ((3, 8, 8), (1, 12, 8)):
+        assert read_image(path, shape).shape == shape
+
+
+def with_sums(png: bytes) -> bytes:
+    """A PNG file whose chunks have the sums that they should have."""
+    parts, place = [png[:8]], 8
+    while place + 8 <= len(png):
+        size = min(int.from_bytes(png[place : place + 4], "big"), len(png) - place - 8)
+        chunk = png[place + 4 : place + 8 + size]
+        parts.append(png[place : place + 4] + chunk + zlib.crc32(chunk).to_bytes(4, "big"))
+        place += 12 + size
+    return b"".join(parts)
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def npz_seeds() -> list[bytes]:
+    images = np.arange(36, dtype=np.uint8).reshape(4, 3, 3)
+    found = []
+    for x, y in (
+        (images, np.array(["cat", "dog", "cat", "dog"])),
+        (images.astype(np.float64), np.array([1, 2, 1, 2])),
+        (images[:, 0], np.array([b"a", b"b", b"a", b"b"])),
+    ):
+        file, zipped = io.BytesIO(), io.BytesIO()
+        np.savez(file, x_train=x, y_train=y, x_test=x, y_test=y)
+        np.savez_compressed(zipped, x_train=x, y_train=y, x_test=x, y_test=y)
+        members = [npy(array) for array in (x, y, x, y)]
+        packed = b"".join(len(member).to_bytes(2, "big") + member for member in members)
+        found += [AS_IT_IS + file.getvalue(), AS_IT_IS + zipped.getvalue(), PACKED + packed]
+    return found
+
+
+def read_npz_bytes(data: bytes, folder: Path) -> None:
+    path = folder / "own.npz"
+    path.write_bytes(npz_of(data[1:]) if data[:1] == PACKED else data[1:])
+    assert_sound(load_data(str(path)))
+
+
+def npz_of(packed: bytes) -> bytes:
+    """An archive of arrays that follow one another, each with its length before it."""
+    file, place = io.BytesIO(), 0
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in ARRAYS:
+            size = int.from_bytes(packed[place : place + 2], "big")
+            archive.writestr(f"{name}.npy", packed[place + 2 : place + 2 + size])
+            place += 2 + size
+    return file.getvalue()
+
+
+def assert_sound(data: DataSet) -> None:
+    for part in (data.train, data.test):
+        assert part.pixels.dtype in (torch.uint8, torch.float32)
+        assert len(part.pixels) == len(part.labels) > 0
+        assert 0 <= int(part.labels.min()) <= int(part.labels.max()) < len(data.class_names)
+    assert all(type(name) is str for name in data.class_names)
+    json.dumps(data.class_names).encode()
+
+
+# Recipes, models and runs
+
+
+def recipe_seeds() -> list[bytes]:
+    names = ("digits", "best/cifar10/cnn", "tuned/mnist/ffcm", "paper/faust-triplet")
+    return [to_toml(shipped_recipe(name)).encode() for name in names] + [write_recipe(recipe_from({})).encode()]
+
+
+def read_recipe_bytes(data: bytes, folder: Path) -> None:
+    path = folder / "own.toml"
+    path.write_bytes(data)
+    recipe = recipe_from(read_recipe(path))
+    path.write_text(write_recipe(recipe), encoding="utf-8")
+    assert recipe_from(read_recipe(path)) == recipe
+
+
+TINY: dict[str, Any] = {
+    "network": {"widths": [4, 3], "embedding": 2},
+    "training": {"epochs": 1, "batch_size": 4, "validation": 0.0},
+}
+
+
+@cache
+def tiny_data() -> DataSet:
+    pixels = torch.arange(8 * 4, dtype=torch.uint8).view(8, 1, 2, 2)
+    images = Images(pixels, torch.arange(8) % 2)
+    return DataSet("tiny", ("cat", "dog"), images, images)
+
+
+@cache
+def model_parts() -> tuple[dict[str, torch.Tensor], dict[str, Any], bytes]:
+    """The tensors, the facts and the file of a small model."""
+    model = Model.fresh(recipe_from(TINY), tiny_data().train, tiny_data().class_names)
+    content = model.to_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    tensors = {f"method.{name}": tensor for name, tensor in model.method.state_dict().items()}
+    tensors |= {"scaling.mean": model.scaling.mean, "scaling.deviation": model.scaling.deviation}
+    return tensors, json.loads(header["__metadata__"]["faustnet"]), content
+
+
+def model_seeds() -> list[bytes]:
+    _, about, content = model_parts()
+    return [AS_IT_IS + content, PACKED + json.dumps(about).encode(), b"\2" + _split(content)[0]]
+
+
+def read_model_bytes(data: bytes, folder: Path) -> None:
+    tensors, _, content = model_parts()
+    path = folder / "model.safetensors"
+    path.write_bytes(_safetensors(data, tensors, "faustnet", content))
+    model = Model.load(path)
+    shown = torch.zeros(2, *model.shape, dtype=torch.uint8 if model.of_bytes else torch.float32)
+    assert len(model.predict(shown)) == 2
+    path.write_bytes(model.to_bytes())
+    assert Model.load(path).class_names == model.class_names
+
+
+def _split(content: bytes) -> tuple[bytes, bytes]:
+    """The header and the tensors of a safetensors file."""
+    size = int.from_bytes(content[:8], "little")
+    return content[8 : 8 + size], content[8 + size :]
+
+
+def _safetensors(data: bytes, tensors: dict[str, torch.Tensor], key: str, good: bytes) -> bytes:
+    """A file as it is; or good tensors with these notes; or a good file with this header."""
+    if data[:1] == PACKED:
+        return save(tensors, {key: data[1:].decode(errors="replace")})
+    if data[:1] == b"\2":
+        return len(data[1:]).to_bytes(8, "little") + data[1:] + _split(good)[1]
+    return data[1:]
+
+
+@cache
+def checkpoint_parts() -> tuple[dict[str, torch.Tensor], bytes, bytes]:
+    """The tensors, the facts and the file of a training that has come to its end."""
+    _, trainer = set_up(recipe_from(TINY), tiny_data(), CPU)
+    trainer.run(lambda: None, lambda epoch: None)
+    with TemporaryDirectory() as folder:
+        run = Run.create(Path(folder) / "run", recipe_from(TINY))
+        run.save(trainer)
+        content = (run.folder / "checkpoint.safetensors").read_bytes()
+    tensors, facts = trainer.state()
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}, json.dumps(facts).encode(), content
+
+
+def checkpoint_seeds() -> list[bytes]:
+    _, facts, content = checkpoint_parts()
+    begun = json.loads(facts) | {"history": [], "batch": 1, "seconds": 0.5}
+    notes = [facts, json.dumps(begun).encode()]
+    return [AS_IT_IS + content, *(PACKED + note for note in notes), b"\2" + _split(content)[0]]
+
+
+def read_checkpoint_bytes(data: bytes, folder: Path) -> None:
+    tensors, _, content = checkpoint_parts()
+    run = Run.create(folder / "run", recipe_from(TINY))
+    (run.folder / "checkpoint.safetensors").write_bytes(_safetensors(data, tensors, "facts", content))
+    _, trainer = set_up(run.recipe, tiny_data(), CPU)
+    run.restore(trainer)
+    assert trainer.run(lambda: None, lambda epoch: None)
+    run.write_history(trainer)
+    assert len(run.history) == trainer.epochs
+
+
+@cache
+def run_facts() -> dict[str, Any]:
+    """What `inspect_run` would know of a small run, and what is in its files."""
+    history = [
+        {"epoch": 1, "losses": [0.5, 0.25], "layer_accuracy": [0.5, 1.0], "first_layers_accuracy": [0.5, 1.0],
+         "accuracy": 1.0, "learning_rate": 0.001, "seconds": 0.5}
+    ]  # fmt: skip
+    metrics = {
+        "test_accuracy": 1.0, "validation_accuracy": None, "voters": ["layer 1", "layer 2"], "layers": None,
+        "layer_accuracy": [0.5, 1.0], "first_layers_accuracy": [0.5, 1.0], "confusion": [[4, 0], [1, 3]],
+        "forward_passes": 1, "class_names": ["cat", "dog"], "seconds_per_image": 1e-6, "schedule": "sequential",
+        "epochs": 1, "train_seconds": 0.5, "parameters": 50, "trunk_parameters": 40,
+    }  # fmt: skip
+    made = {"faustnet": "0", "commit": "abc+", "python": "3", "torch": "2", "device": "cpu", "threads": 1, "started": "now"}
+    recipe = as_table(recipe_from(TINY))
+    return {
+        "name": "tiny", "dataset": "tiny", "network": "4–3", "recipe": recipe, "changed": {}, "class_names": ["cat", "dog"],
+        "metrics": metrics, "history": history, "environment": made | {"earlier": [made]},
+        "learners": ["layer 1", "layer 2"],
+        "layers": [{"name": "layer 1", "fisher": 1.0, "map": [[0.0, 1.0]]}], "labels": [0], "predicted": [1],
+        "sheet": None, "representatives": [],
+        "file": "tiny.onnx", "shape": [1, 2, 2], "of_bytes": True, "summary": "a method", "multiplications": 9, "size": 9,
+        "recipe_file": to_toml(recipe), "difference": 0.0, "onnx_seconds": 1e-6, "onnx_processor": "a processor",
+    }  # fmt: skip
+
+
+def run_seeds() -> list[bytes]:
+    facts = run_facts()
+    contents = (facts["metrics"], facts["history"], facts["environment"])
+    return [bytes([number]) + json.dumps(content).encode() for number, content in enumerate(contents)]
+
+
+def read_run_bytes(data: bytes, folder: Path) -> None:
+    facts = run_facts()
+    files = dict(zip(RUN_FILES, (facts["metrics"], facts["history"], facts["environment"]), strict=True))
+    (folder / RECIPE).write_text(write_recipe(recipe_from(TINY)))
+    for number, (name, content) in enumerate(files.items()):
+        changed = bytes([number]) == data[:1]
+        (folder / name).write_bytes(data[1:] if changed else json.dumps(content).encode())
+    run = Run.open(folder)
+    found = {**facts, "metrics": run.metrics, "history": run.history, "environment": run.environment}
+    if len(found["metrics"]["confusion"]) == len(facts["class_names"]):  # as `model_as_trained` makes sure
+        assert_harmless(found)
+
+
+# Names, wherever they are shown
+
+
+def names_seeds() -> list[bytes]:
+    return [
+        b"cat",
+        b"</script><script>alert(1)",
+        b"[red]x[/red] | `y` *z* \x1b[31m",
+        "\u202e\u0085 ß 猫".encode(),
+        b"&lt;\xff",
+    ]
+
+
+def read_name_bytes(data: bytes, folder: Path) -> None:
+    name = data.decode(errors="surrogateescape")
+    facts = run_facts()
+    made = facts["environment"] | {"device": name, "earlier": [{"platform": name}]}
+    metrics = facts["metrics"] | {"voters": [name, "layer 2"], "class_names": [name, "dog"]}
+    shown = {"name": name, "dataset": name, "class_names": [name, "dog"], "file": f"{name}.onnx", "network": name}
+    assert_harmless({**facts, **shown, "metrics": metrics, "environment": made, "changed": {"dataset": name}})
+    result = {**metrics, "method": name, "dataset": name, "run": name, "accuracy": 1.0}
+    printed = io.StringIO()
+    with mock.patch.object(tables, "Console", lambda **options: Console(file=printed, width=200, **options)):
+        tables.print_table((name, "b"), [(name, "1"), ("a", name)])
+        tables.print_comparison([result, result])
+    assert not STEERING.search(printed.getvalue()), printed.getvalue()
+
+
+class Tags(HTMLParser):
+    """The elements of a page, with the names of their attributes."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.found: list[tuple[str, ...]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, *(name for name, _ in attrs)))
+
+
+def assert_harmless(facts: dict[str, Any]) -> None:
+    """Pages about this run hold no element that a page about another does not hold, whatever its names are."""
+    with mock.patch.object(page, "plotly_script", return_value=""):
+        written = page.render_page([facts])
+    card = render_card(facts)
+    written.encode()
+    card.encode()
+    odd = {tag for tag, *_ in Tags(written).found} - ELEMENTS
+    assert not odd, odd
+    assert not [names for tag, *names in Tags(written).found if any(name.startswith("on") for name in names)]
+    outside = "".join(re.split(r"(?m)^```.*$", card)[::2])
+    assert set(Tags(outside).found) <= {("br",)}, outside
+    assert not STEERING.search(outside)
+
+
+ELEMENTS = {
+    "html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "h3", "p", "main", "section", "noscript", "div",
+    "figure", "figcaption", "label", "select", "aside", "strong", "br", "small", "ol", "canvas", "dl", "dt", "dd", "footer",
+    "script", "table", "thead", "tbody", "tr", "th", "td", "code", "details", "summary", "pre", "ul", "li", "img", "article",
+}  # fmt: skip
+
+
+# Changing what lies behind a syntax
+
+
+ODD: list[Any] = [
+    None, True, 0, -1, 1, 2, 3, 2**31, 2**63, 10**400, 0.5, -1e308, math.inf, "", "a", "\x1b[31m", "\udcff", "a" * 3000,
+    [], {}, [[]], [0, 1], ["a", "b"],
+]  # fmt: skip
+
+
+def changed(table: Any, random: Random) -> None:
+    """Replace one fact among nested ones by something odd or by another of them, or leave it out."""
+    places = list(_places(table))
+    if places:
+        here, place = random.choice(places)
+        other, there = random.choice(places)
+        kind = random.randrange(4)
+        if kind == 0:
+            del here[place]
+        else:
+            here[place] = other[there] if kind == 1 else random.choice(ODD)
+
+
+def _places(table: Any) -> Iterator[tuple[Any, Any]]:
+    for place in list(table) if isinstance(table, dict) else range(len(table)) if isinstance(table, list) else ():
+        yield table, place
+        yield from _places(table[place])
+
+
+def change_json(data: bytes, random: Random) -> bytes:
+    table = json.loads(data[1:])
+    changed(table, random)
+    return data[:1] + json.dumps(table).encode()
+
+
+def change_toml(data: bytes, random: Random) -> bytes:
+    table = tomllib.loads(data.decode())
+    changed(table, random)
+    return to_toml(table).encode()
+
+
+def change_arrays(data: bytes, random: Random) -> bytes:
+    """Another type or shape in the header of an array."""
+    types = (b"<f8", b">i4", b"|u1", b"<U3", b"<U0", b"|V0", b"|V8", b"|O", b"<M8[s]", b"<c8", b"|b1", b"|S2")
+    shapes = (b"(4,)", b"(4, 3, 3)", b"()", b"(0,)", b"(4, -1)", b"(-2, -2)", b"(4611686018427387904, 4)", b"4", b"(4, 9)")
+    pattern, choices = random.choice([(rb"\([^()]*\)", shapes), (rb"[<>|][a-zA-Z]\d+", types)])
+    found = list(re.finditer(pattern, data))
+    spot = random.choice(found)
+    new = random.choice(choices).ljust(len(spot[0]))
+    return data[: spot.start()] + new + data[spot.end() :]
+
+
+LOADERS = {
+    "idx": Loader("MNIST's files", idx_seeds, read_idx_bytes),
+    "cifar": Loader("CIFAR-10's batches", cifar_seeds, read_cifar_bytes),
+    "archive": Loader("a downloaded archive", archive_seeds, read_archive_bytes),
+    "image": Loader("image files", image_seeds, read_image_bytes),
+    "npz": Loader("arrays", npz_seeds, read_npz_bytes, change_arrays),
+    "recipe": Loader("recipes", recipe_seeds, read_recipe_bytes, change_toml),
+    "model": Loader("models", model_seeds, read_model_bytes, change_json),
+    "checkpoint": Loader("checkpoints", checkpoint_seeds, read_checkpoint_bytes, change_json),
+    "run": Loader("a run's JSON files", run_seeds, read_run_bytes, change_json),
+    "names": Loader("names on pages and on the terminal", names_seeds, read_name_bytes),
+}
