@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save
 
 from faustnet.data import DataSet, Images, ImageSource, load_data, located
-from faustnet.distributed import Arrangement, from_first, here
+from faustnet.distributed import Arrangement, from_first, here, wait_for_all
 from faustnet.environment import environment
 from faustnet.errors import FaustnetError
 from faustnet.history import Epoch, history_csv
@@ -240,6 +240,8 @@ def train(
     if arrangement:
         from_first(lambda: None)  # the data are there
     model, trainer = set_up(recipe, data, device, arrangement)
+    if arrangement:
+        wait_for_all()  # they may have found a mistake that this one has not
     if ranks := here():
         ranks.begin(str(folder))
     if resume:
@@ -288,6 +290,7 @@ def follow(recipe: Recipe, arrangement: Arrangement, *, data_dir: Path | None) -
     from_first(lambda: None)  # it may have to download the data
     data = load_data(recipe.dataset, data_dir, recipe.data.image_size, strict=recipe.data.strict)
     _, trainer = set_up(recipe, data, arrangement.device, arrangement)
+    wait_for_all()
     trainer.restore(*from_first(trainer.state_on_host))
     with stopped_by_signals(trainer):
         complete = trainer.run(lambda: None, lambda epoch: None)
