@@ -18,6 +18,7 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from html.parser import HTMLParser
@@ -40,7 +41,7 @@ from faustnet.data.download import unpack_folder
 from faustnet.data.idx import read_idx
 from faustnet.data.own import ARRAYS
 from faustnet.errors import STEERING
-from faustnet.model import Model
+from faustnet.model import ABOUT, Model, packed
 from faustnet.recipes import as_table, read_recipe, recipe_from, shipped_recipe, to_toml, write_recipe
 from faustnet.report import page
 from faustnet.report.card import render_card
@@ -290,7 +291,7 @@ def model_seeds() -> list[bytes]:
 def read_model_bytes(data: bytes, folder: Path) -> None:
     tensors, _, content = model_parts()
     path = folder / "model.safetensors"
-    path.write_bytes(_safetensors(data, tensors, "faustnet", content))
+    path.write_bytes(_safetensors(data, tensors, content))
     model = Model.load(path)
     shown = torch.zeros(2, *model.shape, dtype=torch.uint8 if model.of_bytes else torch.float32)
     assert len(model.predict(shown)) == 2
@@ -304,10 +305,14 @@ def _split(content: bytes) -> tuple[bytes, bytes]:
     return content[8 : 8 + size], content[8 + size :]
 
 
-def _safetensors(data: bytes, tensors: dict[str, torch.Tensor], key: str, good: bytes) -> bytes:
-    """A file as it is; or good tensors with these notes; or a good file with this header."""
+def _safetensors(data: bytes, tensors: dict[str, torch.Tensor], good: bytes) -> bytes:
+    """A file as it is; or good tensors with these notes, which are given the sum that shows them to be whole; or a good
+    file with this header."""
     if data[:1] == PACKED:
-        return save(tensors, {key: data[1:].decode(errors="replace")})
+        with suppress(ValueError, RecursionError):
+            if isinstance(notes := json.loads(data[1:]), dict):
+                return packed(tensors, notes)
+        return save(tensors, {ABOUT: data[1:].decode(errors="replace")})
     if data[:1] == b"\2":
         return len(data[1:]).to_bytes(8, "little") + data[1:] + _split(good)[1]
     return data[1:]
@@ -319,11 +324,18 @@ def checkpoint_parts() -> tuple[dict[str, torch.Tensor], bytes, bytes]:
     _, trainer = set_up(recipe_from(TINY), tiny_data(), CPU)
     trainer.run(lambda: None, lambda epoch: None)
     with TemporaryDirectory() as folder:
-        run = Run.create(Path(folder) / "run", recipe_from(TINY))
+        run = _new_run(Path(folder) / "run")
         run.save(trainer)
-        content = (run.folder / "checkpoint.safetensors").read_bytes()
+        content = run.checkpoints.last.read_bytes()
     tensors, facts = trainer.state()
     return {name: tensor.contiguous() for name, tensor in tensors.items()}, json.dumps(facts).encode(), content
+
+
+def _new_run(folder: Path) -> Run:
+    run = Run(folder)
+    run.make_folder()
+    run.begin(recipe_from(TINY))
+    return run
 
 
 def checkpoint_seeds() -> list[bytes]:
@@ -335,8 +347,8 @@ def checkpoint_seeds() -> list[bytes]:
 
 def read_checkpoint_bytes(data: bytes, folder: Path) -> None:
     tensors, _, content = checkpoint_parts()
-    run = Run.create(folder / "run", recipe_from(TINY))
-    (run.folder / "checkpoint.safetensors").write_bytes(_safetensors(data, tensors, "facts", content))
+    run = _new_run(folder / "run")
+    run.checkpoints.last.write_bytes(_safetensors(data, tensors, content))
     _, trainer = set_up(run.recipe, tiny_data(), CPU)
     run.restore(trainer)
     assert trainer.run(lambda: None, lambda epoch: None)

@@ -167,13 +167,13 @@ def test_a_rank_that_gives_no_sign_of_life_counts_as_dead(monkeypatch: pytest.Mo
     monkeypatch.setattr(watch, "SILENCE", 0.3)
     monkeypatch.setattr(watch, "BEAT", 0.05)
     monkeypatch.setattr(watch, "_say", said.append)
-    first = watch.First(2, "token")
+    first = watch.First("token")
     monkeypatch.setattr(os, "_exit", lambda code: (codes.append(code), first.leaving.set()))
     with socket.create_connection(("127.0.0.1", first.port)) as stranger, \
             socket.create_connection(("127.0.0.1", first.port)) as silent:  # fmt: skip
         stranger.sendall(b"GET / HTTP/1.1\n")
         silent.sendall(b'{"token": "token", "rank": 1, "host": "elsewhere"}\n')
-        first.thread.join(PATIENCE)
+        first.close()
     assert codes == [1]
     assert said[0].startswith("faustnet: rank 1 on elsewhere gives no sign of life since")
 

@@ -15,7 +15,7 @@ import torch
 
 from faustnet.checkpoints import Checkpoints
 from faustnet.data import DataSet, Images, ImageSource, load_data, located
-from faustnet.distributed import Arrangement, from_first, here
+from faustnet.distributed import Arrangement, from_first, here, wait_for_all
 from faustnet.environment import environment
 from faustnet.errors import FaustnetError
 from faustnet.facts import is_consistent, is_environment, is_epoch, parse_json
@@ -278,6 +278,8 @@ def train(
         if arrangement:
             from_first(lambda: None)  # the data are there
         model, trainer = set_up(recipe, data, device, arrangement)
+        if arrangement:
+            wait_for_all()  # they may have found a mistake that this one has not
         if ranks := here():
             ranks.begin(str(folder))
         if resume:
@@ -340,6 +342,7 @@ def follow(recipe: Recipe, arrangement: Arrangement, *, data_dir: Path | None) -
     from_first(lambda: None)  # it may have to download the data
     data = data_of(recipe, data_dir)
     _, trainer = set_up(recipe, data, arrangement.device, arrangement)
+    wait_for_all()
     trainer.restore(*from_first(trainer.state_on_host))
     with stopped_by_signals(trainer):
         complete = trainer.run(lambda: None, lambda epoch: None)

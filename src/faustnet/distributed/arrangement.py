@@ -84,6 +84,11 @@ def from_first(function: Callable[[], Result]) -> Result:
     return found[0]  # type: ignore[return-value]
 
 
+def wait_for_all() -> None:
+    """Until every rank has come here."""
+    dist.barrier()
+
+
 def divided(costs: Sequence[int], stages: int) -> list[range]:
     """Consecutive layers for every stage, at least one, such that the dearest stage is as cheap as can be."""
     require(

@@ -83,31 +83,30 @@ class Connection:
 class First(Watch):
     """The first rank's: listens to all others."""
 
-    def __init__(self, ranks: int, token: str):
+    def __init__(self, token: str):
         super().__init__()
-        self.ranks, self.token = ranks, token
+        self.token = token
         both = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
         self.listener = socket.create_server(("", 0), family=family, dualstack_ipv6=both)
         self.port = self.listener.getsockname()[1]
         self.others: dict[int, Connection] = {}
         self.hosts: dict[int, str] = {}
-        self.complete = threading.Event()
         self.thread.start()
 
     def _watch(self) -> None:
-        waiting = selectors.DefaultSelector()
-        waiting.register(self.listener, selectors.EVENT_READ)
-        while not self.leaving.is_set():
-            for key, _ in waiting.select(BEAT):
-                if key.data is None:
-                    self._welcome(waiting)
-                elif not self._hear(key.data):
-                    waiting.unregister(key.fileobj)
-            for rank, other in list(self.others.items()):
-                other.beat()
-                if other.silent:
-                    self._died(rank, f"gives no sign of life since {SILENCE:.0f} s")
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self.listener, selectors.EVENT_READ)
+            while not self.leaving.is_set():
+                for key, _ in waiting.select(BEAT):
+                    if key.data is None:
+                        self._welcome(waiting)
+                    else:
+                        self._hear(key.data, waiting)
+                for rank, other in list(self.others.items()):
+                    other.beat()
+                    if other.silent:
+                        self._died(rank, f"gives no sign of life since {SILENCE:.0f} s")
 
     def _welcome(self, waiting: selectors.BaseSelector) -> None:
         """A rank that connects and knows the token."""
@@ -125,21 +124,20 @@ class First(Watch):
         rank = int(hello["rank"])
         self.others[rank], self.hosts[rank] = other, str(hello["host"])
         waiting.register(link, selectors.EVENT_READ, rank)
-        if len(self.others) == self.ranks - 1:
-            self.complete.set()
 
-    def _hear(self, rank: int) -> bool:
-        """Whether there is more to come from a rank."""
-        messages = self.others[rank].receive()
+    def _hear(self, rank: int, waiting: selectors.BaseSelector) -> None:
+        """What a rank has to say, if only that it has come to its end."""
+        other = self.others[rank]
+        messages = other.receive()
         for message in messages or []:
             if "failed" in message:
                 self._failed(rank, str(message["failed"]), int(message["code"]))
             if "bye" in message:
+                waiting.unregister(other.link)
                 del self.others[rank]
-                return False
+                other.link.close()
         if messages is None:
             self._died(rank, "has died")
-        return True
 
     def _failed(self, rank: int, said: str, code: int) -> None:
         """Most often this rank is about to make the same mistake, and then tells it itself."""
@@ -164,7 +162,12 @@ class First(Watch):
     def leave(self, code: int, said: str) -> None:
         self.leaving.set()
         self._tell(**({"end": code} if code else {"bye": True}))
+        self.close()
+
+    def close(self) -> None:
         self.thread.join()
+        for link in (self.listener, *(other.link for other in self.others.values())):
+            link.close()
 
 
 class Other(Watch):
@@ -207,6 +210,7 @@ class Other(Watch):
         self.leaving.set()
         self.first.send(bye=True)
         self.thread.join()
+        self.first.link.close()
 
 
 def _death(rank: int, host: str, how: str) -> str:

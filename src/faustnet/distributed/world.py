@@ -135,7 +135,7 @@ def _join() -> Ranks:
         # torchrun's own process has the store, and keeps it when ranks are started again.
         whole = dist.TCPStore(address, port, is_master=rank == 0 and restarted is None, timeout=COME)
         store = dist.PrefixStore(f"faustnet/{restarted or 0}", whole)
-        watch = _watch(store, rank, count, address)
+        watch = _watch(store, rank, address)
         store.set(f"host/{rank}", socket.gethostname())
         store.wait([f"host/{other}" for other in range(count)], COME)
         hosts = tuple(store.get(f"host/{other}").decode() for other in range(count))
@@ -148,11 +148,11 @@ def _join() -> Ranks:
     return Ranks(rank, count, hosts, whole, watch)
 
 
-def _watch(store: dist.Store, rank: int, count: int, address: str) -> Watch:
+def _watch(store: dist.Store, rank: int, address: str) -> Watch:
     """On the first rank's machine, at a port that it tells the others together with a token."""
     if rank == 0:
         token = secrets.token_hex()
-        first = First(count, token)
+        first = First(token)
         store.set("watch", f"{first.port} {token} {socket.gethostname()}")
         return first
     store.wait(["watch"], COME)
