@@ -33,7 +33,7 @@ from faustnet.tables import print_table
 
 SHARDS, IMAGES, TESTED, CLASSES = 31, 84_000, 1_000, 10  # 8.0 GB
 SHAPE = (3, 32, 32)
-TURNS, STEPS, UNCOUNTED = 11, 40, 8  # steps of a turn; the first ones find batches that were read between turns
+TURNS, STEPS, UNCOUNTED = 11, 52, 12  # steps of a turn; the first ones find batches that were read between turns
 WAYS = {"memory": "never", "files": "always"}
 
 

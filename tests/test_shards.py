@@ -338,3 +338,11 @@ print(peak() - before)
         pytest.skip("only Linux says how much memory was used")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
     assert int(done.stdout) < 120, "in MB"
+
+
+def test_the_page_says_what_was_measured() -> None:
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "large-data.md").read_text(encoding="utf-8")
+    found = json.loads((root / "results" / "streaming.json").read_text())
+    for figure in (found["ratio"], found["files"]["peak_gb"], found["memory"]["peak_gb"]):
+        assert f" {figure:.2f}" in page

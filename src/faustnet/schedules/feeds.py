@@ -12,7 +12,7 @@ from torch import Tensor
 from faustnet.data import ImageSource, StoredPixels
 from faustnet.methods import Source
 
-AHEAD, AHEAD_ON_GPU = 4, 16  # batches that lie ready at most; a GPU takes several at once
+AHEAD, AHEAD_ON_GPU = 8, 16  # batches that lie ready at most; a GPU takes several at once
 STAGES = 2  # batches on their way to a GPU
 
 
