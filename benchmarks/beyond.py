@@ -3,6 +3,7 @@ whose file is not there is None."""
 
 import json
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ GPU, so the seconds are more than one run alone would take.
 CHOSEN = """
 
 They were chosen on validation images, by `python benchmarks/best.py run results/best-study.json`, which has every trial.
-Trials of each: {counts}.
+Trials of each: {counts}."""
+WITH_MIXUP = """
 
 cifar10/mlp-mixup had been the choice for cifar10/mlp. The trials without MixUp were made a recipe of their own after the
 test images had shown that backprop gains more from MixUp than FAUST does; both pairs are in the table."""
@@ -41,11 +43,11 @@ PIECES = """## What each piece gives
 
 <!-- not run: takes long -->
 ```sh
-faustnet reproduce ablation --base {base} --out results --jobs 8
+faustnet reproduce ablation --base {base} --epochs {epochs} --out results --jobs 8
 ```
 
-The recipe best/{base} with one piece changed at a time, measured on validation images, never on the test images; {seeds}.
-The file of each run is in `results/ablation/`.
+The recipe best/{base}, trained for {epochs} epochs, with one piece changed at a time, measured on validation images, never
+on the test images; {seeds}. The file of each run is in `results/ablation/`.
 
 {table}"""
 REPRESENTATIVES = """# What stands for a class
@@ -86,8 +88,10 @@ def sections(folder: Path) -> Iterator[str]:
         yield past_the_paper(cells, _read(folder / "best-study.json"))
         if any(_of_kind(cells, dataset, kind) for dataset, kind, _, _ in RECORDS):
             yield LOCAL.format(table=records(cells))
-    for base, mine in _by(_read(folder / "ablation.json"), "base").items():
-        yield PIECES.format(base=base, seeds=over_seeds(mine), table=markdown(CHANGE_COLUMNS, change_rows(mine)))
+    for (base, epochs), found in groupby(_read(folder / "ablation.json"), key=lambda cell: (cell["base"], cell["epochs"])):
+        mine = list(found)
+        table = markdown(CHANGE_COLUMNS, change_rows(mine))
+        yield PIECES.format(base=base, epochs=epochs, seeds=over_seeds(mine), table=table)
     if _read(folder / "representatives.json"):
         yield (
             "## What stands for a class\n\nWhich images, how many, or learned vectors: "
@@ -104,7 +108,7 @@ def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) ->
     names = {cell["name"] for cell in cells}
     measured = [trial for trial in trials if trial["validation_accuracy"] is not None and trial["study"] in names]
     counts = ", ".join(f"{study} {len(mine)}" for study, mine in _by(measured, "study").items())
-    chosen = CHOSEN.format(counts=counts) if counts else ""
+    chosen = (CHOSEN.format(counts=counts) if counts else "") + (WITH_MIXUP if "cifar10/mlp-mixup" in names else "")
     return PAST.format(seeds=over_seeds(cells), table=markdown(PAIR_COLUMNS, pair_rows(cells)), chosen=chosen)
 
 

@@ -169,6 +169,7 @@ def best(
 @reproduce.command()
 def ablation(
     base: Annotated[str, typer.Option(help="A recipe among the best, as DATASET/NAME.")] = "cifar10/mlp",
+    epochs: Annotated[int | None, option("Epochs of every run.", "the recipe's")] = None,
     seeds: Seeds = 3,
     jobs: Jobs = None,
     backend: Backend = "loky",
@@ -182,7 +183,7 @@ def ablation(
     Beyond the paper. 5,000 training images (20% of digits) are held out to measure on. Each run's result is a file in
     OUT/ablation; the table is OUT/ablation.json and .md. Ctrl-C loses nothing: the same command goes on.
     """
-    wanted = ablations(base, seeds)
+    wanted = ablations(base, seeds, epochs)
     workers = Workers(device, data_dir, jobs, backend, address)
     with _goes_on(out):
         cells = reproduce_ablation(wanted, out, workers, _said)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,10 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @dataclass(frozen=True)
 class Ablation:
-    """One run: a recipe among the best with one piece changed, and a seed."""
+    """One run: a recipe among the best, for so many epochs, with one piece changed, and a seed."""
 
     base: str  # DATASET/NAME
+    epochs: int
     change: str  # its words
     seed: int
 
@@ -106,21 +108,22 @@ class Ablation:
     @property
     def recipe(self) -> Recipe:
         """Some of the training images are held out, and measured on once, at the end."""
-        return on_validation(with_change(Best(self.base, self.seed).recipe, dict(CHANGES)[self.change]))
+        base = changed(Best(self.base, self.seed).recipe, {"training.epochs": self.epochs})
+        return on_validation(with_change(base, dict(CHANGES)[self.change]))
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"base": self.base, "change": self.change, "seed": self.seed}
+        return {"base": self.base, "base_epochs": self.epochs, "change": self.change, "seed": self.seed}
 
     def file(self, out: Path) -> Path:
-        name = re.sub(r"[^a-z0-9.]+", "-", f"{self.base}-{self.change}-{self.seed}".lower())
+        name = re.sub(r"[^a-z0-9.]+", "-", f"{self.base}-{self.epochs}-epochs-{self.change}-{self.seed}".lower())
         return out / "ablation" / f"{name}.json"
 
     def folder(self, out: Path) -> Path:
         return self.file(out).with_suffix(".run")
 
     def __str__(self) -> str:
-        return f"{self.base}, changed: {self.change}, seed {self.seed}"
+        return f"{self.base}, {self.epochs} epochs, changed: {self.change}, seed {self.seed}"
 
 
 def with_change(base: Recipe, changes: Mapping[str, Any]) -> Recipe:
@@ -128,17 +131,19 @@ def with_change(base: Recipe, changes: Mapping[str, Any]) -> Recipe:
     return changed(base, {key: value(before) if callable(value) else value for key, value in changes.items()})
 
 
-def ablations(base: str, seeds: int) -> list[Ablation]:
-    """Every change that makes a difference to this recipe, seed by seed; first of all the recipe as it is."""
+def ablations(base: str, seeds: int, epochs: int | None = None) -> list[Ablation]:
+    """Every change that makes a difference to this recipe, seed by seed; first of all the recipe as it is. With as many
+    epochs as it has, or others, so that all take less time."""
     check_seeds(seeds)
-    recipe = Ablation(base, AS_IT_IS, 0).recipe
+    epochs = Best(base, 0).recipe.training.epochs if epochs is None else epochs
+    recipe = Ablation(base, epochs, AS_IT_IS, 0).recipe
     words = [AS_IT_IS]
     for name, changes in CHANGES:
         options = method_named(changes.get("method", recipe.method)).options()
         known = all(key.removeprefix("options.") in options for key in changes if key.startswith("options."))
         if known and differences(with_change(recipe, changes), recipe):
             words.append(name)
-    return [Ablation(base, name, seed) for seed in range(seeds) for name in words]
+    return [Ablation(base, epochs, name, seed) for seed in range(seeds) for name in words]
 
 
 def reproduce_ablation(
@@ -146,29 +151,31 @@ def reproduce_ablation(
 ) -> list[dict[str, Any]]:
     """OUT/ablation.json and .md. → the cells of what was asked for"""
     cells = reproduced(TABLE, wanted, out, workers, Lines(out, say))
-    return [cell for cell in cells if cell["base"] == wanted[0].base]
+    return [cell for cell in cells if (cell["base"], cell["epochs"]) == (wanted[0].base, wanted[0].epochs)]
 
 
 def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By base and change: accuracy in % of the validation images, mean and standard deviation over the seeds, and what
-    that is more than the base's."""
-    found: dict[tuple[str, str], list[float]] = {}
+    """By base, its epochs, and change: accuracy in % of the validation images, mean and standard deviation over the seeds,
+    and what that is more than the base's."""
+    found: dict[tuple[str, int, str], list[float]] = {}
     for result in results:
-        found.setdefault((result["base"], result["change"]), []).append(100 * result["validation_accuracy"])
+        key = (result["base"], result["base_epochs"], result["change"])
+        found.setdefault(key, []).append(100 * result["validation_accuracy"])
     order = list(dict(CHANGES))
     cells = []
-    for base, change in sorted(found, key=lambda key: (key[0], order.index(key[1]))):
-        whole, mine = found.get((base, AS_IT_IS)), found[base, change]
+    for base, epochs, change in sorted(found, key=lambda key: (*key[:2], order.index(key[2]))):
+        whole, mine = found.get((base, epochs, AS_IT_IS)), found[base, epochs, change]
         difference = None if whole is None else round(sum(mine) / len(mine) - sum(whole) / len(whole), 3)
-        cells.append({"base": base, "change": change, **mean_and_std(mine), "difference": difference, "seeds": len(mine)})
+        figures = {**mean_and_std(mine), "difference": difference, "seeds": len(mine)}
+        cells.append({"base": base, "epochs": epochs, "change": change, **figures})
     return cells
 
 
 def by_base(cells: list[dict[str, Any]]) -> dict[str, str]:
     """A table for each base."""
     tables = [
-        f"{base}:\n\n{markdown(CHANGE_COLUMNS, change_rows([cell for cell in cells if cell['base'] == base]))}\n"
-        for base in dict.fromkeys(cell["base"] for cell in cells)
+        f"{base}, {epochs} epochs:\n\n{markdown(CHANGE_COLUMNS, change_rows(list(mine)))}\n"
+        for (base, epochs), mine in groupby(cells, key=lambda cell: (cell["base"], cell["epochs"]))
     ]
     return {"md": "\n".join(tables)}
 
@@ -177,7 +184,7 @@ TABLE = ResultTable(
     "ablation",
     "ablation/*.json",
     "an ablation",
-    job=lambda result: Ablation(result["base"], result["change"], result["seed"]),
+    job=lambda result: Ablation(result["base"], result["base_epochs"], result["change"], result["seed"]),
     cells=summary,
     texts=by_base,
 )
