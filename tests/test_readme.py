@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import best
+import killing
 from faustnet.recipes import shipped_recipes
 from faustnet.reproduce.results import is_done, read_results, summary
 from faustnet.reproduce.wanted import Wanted
@@ -52,3 +53,11 @@ def test_the_costs_are_those_that_were_measured() -> None:
     performance = runpy.run_path(str(ROOT / "benchmarks" / "performance.py"))
     page = performance["PAGE"].read_text(encoding="utf-8")
     assert page == performance["with_tables"](page, performance["results"]())
+
+
+def test_runs_that_were_killed_came_to_what_the_page_says() -> None:
+    """If this fails: python benchmarks/killing.py page"""
+    found = json.loads(killing.RESULTS.read_text())
+    page = killing.PAGE.read_text(encoding="utf-8")
+    assert page == killing.with_table(page, found)
+    assert all(map(killing.is_good, [*found["runs"], *found["points"]]))
