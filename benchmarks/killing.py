@@ -1,6 +1,6 @@
 """Kill trainings, continue them, and compare what they come to with the same trainings left alone.
 
-    python benchmarks/killing.py results/killing.json --runs 50    12 minutes on two cores (needs FAUSTNET_DATA)
+    python benchmarks/killing.py results/killing.json --runs 50    an hour on two busy cores (needs FAUSTNET_DATA)
     python benchmarks/killing.py page                              write the table of docs/interruptions.md
 
 Each run is `faustnet train` in a process of its own that is killed several times, at moments drawn uniformly from the time

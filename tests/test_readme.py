@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import best
+import killing
 import ranks
 import ranks_page
 from faustnet.recipes import shipped_recipes
@@ -60,3 +61,11 @@ def test_the_tables_of_several_ranks_are_those_of_their_file() -> None:
     """If this fails: python benchmarks/ranks_page.py"""
     page = ranks_page.PAGE.read_text(encoding="utf-8")
     assert page == ranks_page.with_tables(page, ranks.read(ranks.RESULTS))
+
+
+def test_runs_that_were_killed_came_to_what_the_page_says() -> None:
+    """If this fails: python benchmarks/killing.py page"""
+    found = json.loads(killing.RESULTS.read_text())
+    page = killing.PAGE.read_text(encoding="utf-8")
+    assert page == killing.with_table(page, found)
+    assert all(map(killing.is_good, [*found["runs"], *found["points"]]))
