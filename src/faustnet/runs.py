@@ -18,7 +18,7 @@ from safetensors.torch import save
 from faustnet.data import DataSet, Images, ImageSource, load_data, located
 from faustnet.environment import environment
 from faustnet.errors import FaustnetError
-from faustnet.facts import is_consistent, is_environment, is_epoch, parse_json
+from faustnet.facts import is_consistent, is_environment, is_epoch, is_epoch_of, parse_json
 from faustnet.history import Epoch, history_csv
 from faustnet.model import Model, read_tensors
 from faustnet.recipes import Recipe, differences, read_recipe, recipe_from, write_recipe
@@ -207,7 +207,8 @@ class Run:
             metadata, tensors = read_tensors(path)
             try:
                 facts = parse_json(metadata["facts"])
-                if not all(map(is_epoch, facts["history"])):
+                learners, voters = len(trainer.method.learners), len(trainer.method.voters)
+                if not all(is_epoch_of(epoch, learners, voters) for epoch in facts["history"]):
                     raise ValueError("its history is damaged")
                 trainer.restore(tensors, facts)
             except (RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
