@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from faustnet.errors import FaustnetError
-from faustnet.facts import is_epoch, parse_json
+from faustnet.facts import is_epoch_of, parse_json
 from faustnet.files import PARTIAL, write_whole
 from faustnet.model import ABOUT, CHECKSUM, is_whole, packed, read_tensors
 from faustnet.training import Trainer
@@ -77,7 +77,10 @@ def _read(path: Path, trainer: Trainer) -> tuple[dict[str, Any], dict[str, Tenso
     try:
         notes, tensors = read_tensors(path)
         about = parse_json(notes[ABOUT])
-        if CHECKSUM not in about or not is_whole(tensors, about) or not all(map(is_epoch, about["history"])):
+        if CHECKSUM not in about or not is_whole(tensors, about):
+            return None
+        learners, voters = len(trainer.method.learners), len(trainer.method.voters)
+        if not all(is_epoch_of(epoch, learners, voters) for epoch in about["history"]):
             return None
     except (FaustnetError, LookupError, ValueError, TypeError, AttributeError, RecursionError):
         return None

@@ -49,6 +49,14 @@ def is_epoch(found: Any) -> bool:
     )
 
 
+def is_epoch_of(found: Any, learners: int, voters: int) -> bool:
+    """The same of a training with so many learners and voters; an epoch that was not measured has no accuracies."""
+    accuracies = ("layer_accuracy", "first_layers_accuracy")
+    return (
+        is_epoch(found) and len(found["losses"]) == learners and all(len(found[name]) in (0, voters) for name in accuracies)
+    )
+
+
 def is_environment(found: Any) -> bool:
     """Whether these are facts of one machine."""
     return (
