@@ -476,7 +476,7 @@ def test_a_run_whose_figures_contradict_each_other_is_damaged(name: str, change:
 def test_a_checkpoint_with_a_history_of_other_layers_is_refused(name: str) -> None:
     facts = json.loads(loaders.checkpoint_parts()[1])
     facts["history"][0][name] = [0.5, 0.5, 0.5]
-    assert "does not fit its recipe" in str(refused("checkpoint", PACKED + json.dumps(facts).encode()))
+    assert "damaged or of another run" in str(refused("checkpoint", PACKED + json.dumps(facts).encode()))
 
 
 def test_a_result_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
