@@ -479,6 +479,12 @@ def test_a_checkpoint_with_a_history_of_other_layers_is_refused(name: str) -> No
     assert "damaged or of another run" in str(refused("checkpoint", PACKED + json.dumps(facts).encode()))
 
 
+def test_a_report_leaves_out_what_is_too_large_for_its_curves() -> None:
+    history = copy.deepcopy(loaders.run_facts()["history"])
+    history[0] |= {"layer_accuracy": [1e308, 0.5], "accuracy": -1e308}
+    assert refused("run", b"\1" + json.dumps(history).encode()) is None
+
+
 def test_a_result_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text("[" * 100_000)
     with pytest.raises(FaustnetError, match="is not a result of a run"):
@@ -575,3 +581,11 @@ def test_a_finding_is_kept_and_made_smaller(tmp_path: Path) -> None:
     fuzzing.minimise(reader)
     assert path.read_bytes() == b"ab"
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_the_page_has_what_was_fuzzed_last() -> None:
+    found = json.loads(fuzzing.RESULT.read_text())
+    page = fuzzing.PAGE.read_text(encoding="utf-8")
+    assert fuzzing.with_table(page, found) == page, "run: python benchmarks/fuzzing.py page"
+    assert {line["loader"] for line in found} == set(LOADERS)
+    assert not [line for line in found if line["findings"]]

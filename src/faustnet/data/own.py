@@ -27,7 +27,7 @@ OTHER_PARTS = ("val", "valid", "validation")  # that folders may be divided into
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 ZIPPED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # as numpy writes; others are unpacked without a limit
 EXPANSION = 100  # times its size that an .npz file may unpack to
-ALWAYS = 512 << 20  # bytes that it may in any case
+ALWAYS = 128 << 20  # bytes that it may in any case
 SHOWN = 5  # files that are named before the rest is counted
 
 Files = dict[str, list[Path]]  # of each class
