@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -144,6 +145,15 @@ def cut_short() -> bytes:
     return file.getvalue()[:-110]
 
 
+def headed(header: str) -> bytes:
+    """A .npy file that opens so."""
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + bytes(4096)
+
+
+def saying(dtype: str, shape: tuple[int, ...]) -> bytes:
+    return headed(repr({"descr": dtype, "fortran_order": False, "shape": shape}))
+
+
 class Exploding:
     def __reduce__(self) -> tuple[Any, ...]:
         return os.abort, ()
@@ -166,6 +176,14 @@ class Exploding:
         ({"train/x-0": cut_short()}, "x-0.npy is cut short, 110 bytes are missing"),
         ({"train/x-0": b"\x93NUMPY"}, "is no array that can be read"),
         ({"train/x-0": b""}, "is no array that can be read"),
+        ({"train/x-0": headed("{[]: 1}")}, "is no array that can be read"),
+        ({"train/x-0": headed("(")}, "is no array that can be read"),
+        ({"train/x-0": headed("{1: 1, 'a': 2}")}, "is no array that can be read"),
+        ({"train/x-0": headed("-" * 9000)}, "is no array that can be read"),
+        ({"train/x-0": saying("|u1", (7, -6, -5))}, "it says that it is (7, -6, -5)"),
+        ({"train/y-0": saying("<i8", (-7,))}, "it says that it is (-7,)"),
+        ({"train/y-0": saying("<U0", (10**12,))}, "it says that it is (1000000000000,) of <U0"),
+        ({"train/y-0": np.full(7, 2**31 - 1, np.uint32).view("<U1")}, "characters that there are none of"),
         ({"train/x-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never opened"),
         ({"train/y-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never opened"),
         ({"train/y-0": np.zeros(7)}, "give labels, whole numbers or words"),
