@@ -23,6 +23,7 @@ from PIL import Image
 from conftest import Answer, run_to_end
 from faustnet.data import DataSet, StoredPixels, load_data, make_shards, sharding, stored
 from faustnet.errors import FaustnetError
+from faustnet.locks import alone_in
 from faustnet.recipes import recipe_from
 from faustnet.runs import set_up
 from faustnet.training import Trainer
@@ -282,6 +283,18 @@ def test_making_shards_that_was_killed_goes_on_and_is_complete_or_absent(
     assert sorted(path.name for path in folder.iterdir()) == ["classes.txt", "test", "train"]
     with pytest.raises(FaustnetError, match="exists already"):
         make_shards(str(pictures), folder)
+
+
+def test_one_command_at_a_time_makes_shards_of_a_name(tmp_path: Path) -> None:
+    """Two would write to the same files, and one that is killed then would leave holes in the other's."""
+    part = tmp_path / "shards.part"
+    part.mkdir()
+    with alone_in(part), pytest.raises(FaustnetError, match=r"Somebody writes to .*shards\.part already, process"):
+        make_shards("digits", tmp_path / "shards")
+    make_shards("digits", tmp_path / "shards")
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
+        "classes.txt", "x-00000.npy", "x-00000.npy", "y-00000.npy", "y-00000.npy"
+    ]  # fmt: skip
 
 
 def test_shards_are_made_and_used_by_commands(
