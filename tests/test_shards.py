@@ -22,6 +22,7 @@ from PIL import Image
 
 from conftest import Answer, run_to_end
 from faustnet.data import DataSet, StoredPixels, load_data, make_shards, sharding, stored
+from faustnet.devices import free_memory
 from faustnet.errors import FaustnetError
 from faustnet.locks import alone_in
 from faustnet.recipes import recipe_from
@@ -102,6 +103,13 @@ def test_whether_images_are_streamed_depends_on_the_memory_there_is(
     monkeypatch.setattr(stored, "free_memory", lambda device: 70_000)
     with pytest.raises(FaustnetError, match="choose representatives at random and not by k-means"):
         trainer_on(load_data(str(digits_folder)), {"options": {"choice": "k-means"}})
+
+
+def test_ranks_on_a_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would read a set that fits only once."""
+    alone = free_memory(CPU)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "64")
+    assert 0 < free_memory(CPU) < alone / 8
 
 
 def write(folder: Path, **changes: object) -> Path:
