@@ -203,6 +203,21 @@ def test_what_one_rank_cannot_do_is_told_with_its_name(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_ranks_with_other_data_are_refused_and_do_not_wait_for_ever(tmp_path: Path) -> None:
+    """Fewer images make fewer batches, and a rank would wait for another that has come to its end."""
+    folders = (tmp_path / "here", tmp_path / "there")
+    for folder, count in zip(folders, (40, 24), strict=True):
+        folder.mkdir()
+        images, labels = np.zeros((count, 1, 4, 4), dtype=np.uint8), np.arange(count) % 2
+        np.savez(folder / "mine.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    words = ["train", "--dataset", "mine.npz", "--batch-size", 8, "--out", tmp_path / "run"]
+    with by_hand(2, *words, folders=folders) as started:
+        (code, said), (other_code, _) = ends(started)
+    assert (code, other_code) == (2, 2)
+    assert said == "faustnet: Rank 1 has another data set than the first one: give all ranks the same."
+    assert not (tmp_path / "run").exists()
+
+
 def same_as_one_process(folder: Path, small: Path, tmp_path: Path) -> None:
     """Up to rounding."""
     whole = train(read_recipe(small), tmp_path / "whole", device="cpu")

@@ -284,7 +284,7 @@ def test_a_second_process_is_told_who_trains_and_goes_on_when_that_is_killed(
 ) -> None:
     folder = tmp_path / "run"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    said = f"Somebody trains into {folder} already, process {holder.pid} on {socket.gethostname()}: wait for that"
+    said = f"Somebody writes to {folder} already, process {holder.pid} on {socket.gethostname()}: wait for that"
     try:
         assert said in faustnet("train", "--out", folder, "--device", "cpu").sentence
         assert said in faustnet("train", "--out", folder, "--resume", "--device", "cpu").sentence

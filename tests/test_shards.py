@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -21,7 +22,9 @@ from PIL import Image
 
 from conftest import Answer, run_to_end
 from faustnet.data import DataSet, StoredPixels, load_data, make_shards, sharding, stored
+from faustnet.devices import free_memory
 from faustnet.errors import FaustnetError
+from faustnet.locks import alone_in
 from faustnet.recipes import recipe_from
 from faustnet.runs import set_up
 from faustnet.training import Trainer
@@ -102,6 +105,13 @@ def test_whether_images_are_streamed_depends_on_the_memory_there_is(
         trainer_on(load_data(str(digits_folder)), {"options": {"choice": "k-means"}})
 
 
+def test_ranks_on_a_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would read a set that fits only once."""
+    alone = free_memory(CPU)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "64")
+    assert 0 < free_memory(CPU) < alone / 8
+
+
 def write(folder: Path, **changes: object) -> Path:
     """Two shards to train on and one to test on, but for some arrays (or bytes) that are others, or None for missing."""
     x = np.random.default_rng(0).integers(256, size=(12, 6, 5), dtype=np.uint8)
@@ -144,6 +154,15 @@ def cut_short() -> bytes:
     return file.getvalue()[:-110]
 
 
+def headed(header: str) -> bytes:
+    """A .npy file that opens so."""
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + bytes(4096)
+
+
+def saying(dtype: str, shape: tuple[int, ...]) -> bytes:
+    return headed(repr({"descr": dtype, "fortran_order": False, "shape": shape}))
+
+
 class Exploding:
     def __reduce__(self) -> tuple[Any, ...]:
         return os.abort, ()
@@ -166,6 +185,14 @@ class Exploding:
         ({"train/x-0": cut_short()}, "x-0.npy is cut short, 110 bytes are missing"),
         ({"train/x-0": b"\x93NUMPY"}, "is no array that can be read"),
         ({"train/x-0": b""}, "is no array that can be read"),
+        ({"train/x-0": headed("{[]: 1}")}, "is no array that can be read"),
+        ({"train/x-0": headed("(")}, "is no array that can be read"),
+        ({"train/x-0": headed("{1: 1, 'a': 2}")}, "is no array that can be read"),
+        ({"train/x-0": headed("-" * 9000)}, "is no array that can be read"),
+        ({"train/x-0": saying("|u1", (7, -6, -5))}, "it says that it is (7, -6, -5)"),
+        ({"train/y-0": saying("<i8", (-7,))}, "it says that it is (-7,)"),
+        ({"train/y-0": saying("<U0", (10**12,))}, "it says that it is (1000000000000,) of <U0"),
+        ({"train/y-0": np.full(7, 2**31 - 1, np.uint32).view("<U1")}, "characters that there are none of"),
         ({"train/x-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never opened"),
         ({"train/y-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never opened"),
         ({"train/y-0": np.zeros(7)}, "give labels, whole numbers or words"),
@@ -264,6 +291,18 @@ def test_making_shards_that_was_killed_goes_on_and_is_complete_or_absent(
     assert sorted(path.name for path in folder.iterdir()) == ["classes.txt", "test", "train"]
     with pytest.raises(FaustnetError, match="exists already"):
         make_shards(str(pictures), folder)
+
+
+def test_one_command_at_a_time_makes_shards_of_a_name(tmp_path: Path) -> None:
+    """Two would write to the same files, and one that is killed then would leave holes in the other's."""
+    part = tmp_path / "shards.part"
+    part.mkdir()
+    with alone_in(part), pytest.raises(FaustnetError, match=r"Somebody writes to .*shards\.part already, process"):
+        make_shards("digits", tmp_path / "shards")
+    make_shards("digits", tmp_path / "shards")
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
+        "classes.txt", "x-00000.npy", "x-00000.npy", "y-00000.npy", "y-00000.npy"
+    ]  # fmt: skip
 
 
 def test_shards_are_made_and_used_by_commands(

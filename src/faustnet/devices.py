@@ -28,15 +28,20 @@ def choose_device(name: str) -> torch.device:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that could still be used there."""
+    """Bytes that could still be used there; of the machine's memory a share, if torchrun has started several ranks on it."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
     with suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return _memory() or 0
+                return int(line.split()[1]) * 1024 // _ranks_here()
+    return (_memory() or 0) // _ranks_here()
+
+
+def _ranks_here() -> int:
+    said = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(said)) if said.isdecimal() else 1
 
 
 def _memory() -> int | None:

@@ -5,27 +5,37 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 PARTIAL = ".part"  # how a file that is being written ends
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Put a whole file in place, or leave what was there."""
-    with prepared(path, content):
-        pass
+    with writing(path) as file:
+        file.write(content)
 
 
 @contextmanager
 def prepared(path: Path, content: bytes) -> Iterator[None]:
     """Write a file under another name, and put it in place when the block has ended well."""
+    with writing(path) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        yield
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to be written under another name, which is put in place when the block has ended well."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
-        yield
         os.replace(temporary, path)
         sync_folder(path.parent)
     finally:

@@ -100,5 +100,5 @@ def _held(path: Path, *, claimed: bool) -> FaustnetError:
         holder = path.read_text().strip() or holder
     otherwise = f"; if that is no more, delete {path}" if claimed else ""
     return FaustnetError(
-        f"Somebody trains into {path.parent} already, {holder}: wait for that, or choose another --out{otherwise}."
+        f"Somebody writes to {path.parent} already, {holder}: wait for that, or choose another place{otherwise}."
     )

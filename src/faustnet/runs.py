@@ -1,5 +1,6 @@
 """The run folder: every file in it is whole or not there, and an unfinished run can be continued."""
 
+import hashlib
 import json
 import math
 import stat
@@ -15,7 +16,7 @@ import torch
 
 from faustnet.checkpoints import Checkpoints
 from faustnet.data import DataSet, Images, ImageSource, load_data, located
-from faustnet.distributed import Arrangement, from_first, here, wait_for_all
+from faustnet.distributed import Arrangement, from_first, here, require_alike
 from faustnet.environment import environment
 from faustnet.errors import FaustnetError
 from faustnet.facts import is_consistent, is_environment, is_epoch, parse_json
@@ -36,6 +37,7 @@ NEEDED = {
 }  # fmt: skip
 SAVE_EVERY = 1.0  # seconds at least, so that short epochs are not spent on writing; a stopped run is saved at once
 MODEL = "model.safetensors"
+DATA = "data set"
 
 
 class Stopped(KeyboardInterrupt):
@@ -279,7 +281,7 @@ def train(
             from_first(lambda: None)  # the data are there
         model, trainer = set_up(recipe, data, device, arrangement)
         if arrangement:
-            wait_for_all()  # they may have found a mistake that this one has not
+            require_alike(_digest(data), DATA)  # or they may have found a mistake that this one has not
         if ranks := here():
             ranks.begin(str(folder))
         if resume:
@@ -342,7 +344,7 @@ def follow(recipe: Recipe, arrangement: Arrangement, *, data_dir: Path | None) -
     from_first(lambda: None)  # it may have to download the data
     data = data_of(recipe, data_dir)
     _, trainer = set_up(recipe, data, arrangement.device, arrangement)
-    wait_for_all()
+    require_alike(_digest(data), DATA)
     trainer.restore(*from_first(trainer.state_on_host))
     with stopped_by_signals(trainer):
         complete = trainer.run(lambda: None, lambda epoch: None)
@@ -369,6 +371,15 @@ def divided(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
     """The images that a recipe trains on, and those it is measured on meanwhile: a validation split, or the test images."""
     share = recipe.training.validation
     return data.train.split(share, seed=0) if share else (data.train, data.test)
+
+
+def _digest(data: DataSet) -> str:
+    """Another one if there are other images, as far as classes, labels and shapes tell."""
+    about = repr((data.class_names, data.train.shape, data.test.shape))
+    found = hashlib.sha256(about.encode(errors="surrogateescape"))
+    for part in (data.train, data.test):
+        found.update(part.labels.cpu().numpy().tobytes())
+    return found.hexdigest()
 
 
 def _is_litter(path: Path) -> bool:

@@ -111,7 +111,7 @@ def measure_training(device: torch.device, seconds: float, data_dir: Path | None
         found.append(line)
         say(
             f"{method}, {line['epochs']} epochs of CIFAR-10, 3 × 500, {line['schedule']}: {line['seconds']:.2f} s with "
-            f"evaluations and check points, {line['whole_seconds']:.2f} s with set-up; test accuracy {line['accuracy']:.2%}"
+            f"evaluations and checkpoints, {line['whole_seconds']:.2f} s with set-up; test accuracy {line['accuracy']:.2%}"
         )
     return {"training": found}
 

@@ -110,7 +110,7 @@ def train(
     for assignment in set_ or []:
         set_key(table, assignment)
     ranks = here()
-    counts = counts_of(parallel, ranks.count if ranks else 1)
+    counts = counts_of(ranks.from_first(lambda: parallel) if ranks else parallel, ranks.count if ranks else 1)
     if resume and out is None:
         raise FaustnetError("Which run is to be continued? Name its folder with --out.")
 

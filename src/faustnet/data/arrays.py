@@ -3,10 +3,12 @@
 import io
 import math
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -28,12 +30,12 @@ class ArrayFile:
     def open(cls, path: Path) -> "ArrayFile":
         """What its header says, if the file holds as much. Objects, which would have to be unpickled, are refused."""
         try:
+            if not path.is_file():  # a pipe would keep us waiting
+                raise ValueError("it is no file")
             with path.open("rb") as file:
-                version = np.lib.format.read_magic(file)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, by_columns, dtype = read(file)
+                shape, by_columns, dtype = read_header(file)
                 start = file.tell()
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError) as error:
             raise FaustnetError(f"{path} is no array that can be read ({error}): write it with numpy.save.") from None
         if dtype.hasobject:
             raise FaustnetError(f"{path} holds Python objects, which are never opened: save plain numbers or words.")
@@ -48,6 +50,27 @@ class ArrayFile:
     def row(self) -> int:
         """The size of a row in bytes."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+
+def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """The shape of an array in a .npy file, whether it lies column by column, and its type."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, by_columns, dtype = read(file)
+    except Exception as error:  # numpy reads it as Python, over which it can stumble in any way at all
+        raise ValueError(str(error) or "its header cannot be read") from None
+    if not dtype.itemsize or min(shape, default=0) < 0:
+        raise ValueError(f"it says that it is {shape} of {dtype}")
+    return shape, by_columns, dtype
+
+
+def kind_of_labels(labels: np.ndarray) -> str | None:
+    """What they can be compared with: numbers, words, or bytes; nothing if they are no labels."""
+    if labels.dtype.kind == "U":  # numpy keeps any number as a character, and Python stumbles over it later
+        numbers = np.frombuffer(labels.tobytes(), np.dtype("u4").newbyteorder(labels.dtype.byteorder))
+        return "words" if numbers.max(initial=0) <= sys.maxunicode else None
+    return (dict.fromkeys("buif", "numbers") | {"S": "bytes"}).get(labels.dtype.kind)
 
 
 def read_rows(files: Sequence[ArrayFile], positions: np.ndarray, out: np.ndarray) -> None:

@@ -1,7 +1,6 @@
 """The user's own data: a folder of class folders of images, or an .npz file."""
 
 import math
-import sys
 import zipfile
 import zlib
 from collections import Counter
@@ -13,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from faustnet.data.arrays import as_images
+from faustnet.data.arrays import as_images, kind_of_labels, read_header
 from faustnet.data.files import find_images, is_clutter, opened, read_image
 from faustnet.data.images import DataSet, Images
 from faustnet.errors import FaustnetError
@@ -191,7 +190,7 @@ def _told(failed: Sequence[str], others: Sequence[Path], unused: Sequence[Path])
 def load_npz(path: Path) -> DataSet:
     """x_train, y_train, x_test, y_test: images (n, h, w), (n, h, w, c) or (n, c, h, w), or tables (n, columns)."""
     x_train, y_train, x_test, y_test = _arrays(path)
-    if _kind(y_train) is None or _kind(y_train) != _kind(y_test):
+    if kind_of_labels(y_train) is None or kind_of_labels(y_train) != kind_of_labels(y_test):
         raise FaustnetError(
             f"y_train has labels of type {y_train.dtype} in {path}, and y_test of {y_test.dtype}: give numbers or words."
         )
@@ -231,22 +230,12 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     if member.compress_type not in ZIPPED:
         raise ValueError(f"{member.filename} is zipped in a way that numpy does not use")
     with archive.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, _, dtype = read(file)
+        shape, _, dtype = read_header(file)
         size = member.file_size - file.tell()
-    if dtype.hasobject or not dtype.itemsize or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != size:
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != size:
         raise ValueError(f"{member.filename} says that it is {shape} of {dtype}, in {size:,} bytes")
     with archive.open(member) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _kind(labels: np.ndarray) -> str | None:
-    """What they can be compared with: numbers, words, or bytes; nothing if they are no labels."""
-    if labels.dtype.kind == "U":  # numpy keeps any number as a character, and Python stumbles over it later
-        numbers = np.frombuffer(labels.tobytes(), np.dtype("u4").newbyteorder(labels.dtype.byteorder))
-        return "words" if numbers.max(initial=0) <= sys.maxunicode else None
-    return (dict.fromkeys("buif", "numbers") | {"S": "bytes"}).get(labels.dtype.kind)
 
 
 def _pixels(array: np.ndarray, where: str) -> torch.Tensor:

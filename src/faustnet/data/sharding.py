@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +15,8 @@ from faustnet.data.images import DataSet, Images
 from faustnet.data.own import Attempts, Files, FolderFiles
 from faustnet.data.shards import CLASSES, PARTS, load_shards
 from faustnet.errors import FaustnetError
+from faustnet.files import is_partial, sync_folder, writing
+from faustnet.locks import LOCK, alone_in
 
 SHARD = 2**28  # bytes of images in a file, at most
 BEGUN = "begun.json"  # from which images, and which of them could not be read
@@ -110,36 +111,51 @@ def _write(
     if any(len(name.splitlines()) != 1 for name in names):
         raise FaustnetError("A class has a name that is empty or of several lines: give it one of a single line.")
     facts = {"names": list(names), "images": {name: images.digest() for name, images in series.items()}}
-    done, total = 0, sum(map(len, series.values()))
     try:
-        _begin(part, facts, attempts)
-        for name, images in series.items():
-            (part / name).mkdir(exist_ok=True)
-            size = max(1, SHARD // images.row)
-            for number, start in enumerate(range(0, len(images), size)):
-                stop = min(start + size, len(images))
-                labels_file = part / name / f"y-{number:05d}.npy"
-                if not labels_file.exists():
-                    pixels, labels = images.read(start, stop)
-                    _save(labels_file.with_name(f"x-{number:05d}.npy"), pixels)
-                    _note(part, facts, attempts)
-                    _save(labels_file, labels)
-                done += stop - start
-                on_images(done, total)
-        with _whole(part / CLASSES) as file:
-            file.write("".join(f"{name}\n" for name in names).encode(errors="surrogateescape"))
-        load_shards(part)  # to see that it is good
+        part.mkdir(parents=True, exist_ok=True)
+        with alone_in(part):
+            _begin(part, facts, attempts)
+            for name in series:
+                (part / name).mkdir(exist_ok=True)
+            _write_shards(part, facts, series, on_images, attempts)
+            with writing(part / CLASSES) as file:
+                file.write("".join(f"{name}\n" for name in names).encode(errors="surrogateescape"))
+            load_shards(part)  # to see that it is good
         part.rename(folder)
         (folder / BEGUN).unlink()
+        sync_folder(folder.parent)
     except OSError as error:
         again = "make room for it, and the same command goes on"
         raise FaustnetError(f"{part} could not be written ({error.strerror}): {again}.") from None
 
 
+def _write_shards(
+    part: Path,
+    facts: dict[str, Any],
+    series: Mapping[str, Series],
+    on_images: Callable[[int, int], None],
+    attempts: Attempts,
+) -> None:
+    done, total = 0, sum(map(len, series.values()))
+    for name, images in series.items():
+        size = max(1, SHARD // images.row)
+        for number, start in enumerate(range(0, len(images), size)):
+            stop = min(start + size, len(images))
+            labels_file = part / name / f"y-{number:05d}.npy"
+            if not labels_file.exists():
+                pixels, labels = images.read(start, stop)
+                _save(labels_file.with_name(f"x-{number:05d}.npy"), pixels)
+                _note(part, facts, attempts)
+                _save(labels_file, labels)
+            done += stop - start
+            on_images(done, total)
+
+
 def _begin(part: Path, facts: dict[str, Any], attempts: Attempts) -> None:
-    """Make the folder, or see that what is there was begun from the same images."""
-    if not part.exists():
-        part.mkdir(parents=True)
+    """Note what is begun, or see that what is there was begun from the same images."""
+    for partial in [path for path in part.rglob(".*") if is_partial(path)]:
+        partial.unlink()
+    if all(path.name == LOCK for path in part.iterdir()):
         _note(part, facts, attempts)
         return
     begun: Any = None
@@ -148,26 +164,13 @@ def _begin(part: Path, facts: dict[str, Any], attempts: Attempts) -> None:
     if not isinstance(begun, dict) or begun.get("facts") != facts:
         raise FaustnetError(f"{part} was begun from other images: remove it, or choose another place for the shards.")
     attempts.failed[:] = dict.fromkeys([*attempts.failed, *begun["failed"]])
-    for partial in part.rglob(".*.part"):
-        partial.unlink()
 
 
 def _note(part: Path, facts: dict[str, Any], attempts: Attempts) -> None:
-    with _whole(part / BEGUN) as file:
+    with writing(part / BEGUN) as file:
         file.write(json.dumps({"facts": facts, "failed": attempts.failed}).encode())
 
 
 def _save(path: Path, array: np.ndarray) -> None:
-    with _whole(path) as file:
+    with writing(path) as file:
         np.save(file, array, allow_pickle=False)
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when all is written."""
-    partial = path.with_name(f".{path.name}.part")
-    with partial.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from faustnet.data.arrays import ArrayFile
+from faustnet.data.arrays import ArrayFile, kind_of_labels
 from faustnet.data.images import DataSet, Images
 from faustnet.data.stored import CHUNK, StoredPixels
 from faustnet.errors import FaustnetError
@@ -84,7 +84,10 @@ def _labels(path: Path) -> np.ndarray:
     file = ArrayFile.open(path)
     if len(file.shape) != 1 or file.dtype.kind not in "iuU":
         raise FaustnetError(f"{path} has shape {file.shape} and type {file.dtype}: give labels, whole numbers or words.")
-    return np.load(path, allow_pickle=False)
+    labels = np.load(path, allow_pickle=False)
+    if kind_of_labels(labels) is None:
+        raise FaustnetError(f"{path} holds characters that there are none of: give labels, whole numbers or words.")
+    return labels
 
 
 def _numbered(folder: Path, train: _Part, test: _Part) -> tuple[tuple[str, ...], list[np.ndarray]]:

@@ -84,9 +84,13 @@ def from_first(function: Callable[[], Result]) -> Result:
     return found[0]  # type: ignore[return-value]
 
 
-def wait_for_all() -> None:
-    """Until every rank has come here."""
-    dist.barrier()
+def require_alike(mine: str, what: str) -> None:
+    """Wait until every rank has come here, and refuse them if one has something else of this kind than the first: they would
+    wait for each other for ever, or learn what one process would not."""
+    found = [""] * dist.get_world_size()
+    dist.all_gather_object(found, mine)
+    for rank, other in enumerate(found):
+        require(other == found[0], f"Rank {rank} has another {what} than the first one: give all ranks the same.")
 
 
 def divided(costs: Sequence[int], stages: int) -> list[range]:

@@ -14,7 +14,7 @@ from datetime import timedelta
 import torch
 from torch import distributed as dist
 
-from faustnet.distributed.arrangement import LONG, Arrangement, Result, from_first
+from faustnet.distributed.arrangement import LONG, Arrangement, Result, from_first, require_alike
 from faustnet.distributed.watch import First, Other, Watch
 from faustnet.errors import FaustnetError, require
 
@@ -48,6 +48,7 @@ class Ranks:
 
     def arranged(self, row_ranks: int, stages: int, kind: torch.device) -> Arrangement:
         """With devices of this kind."""
+        require_alike(kind.type, "kind of device")
         return Arrangement.make(row_ranks, stages, self._device(kind))
 
     def _device(self, kind: torch.device) -> torch.device:

@@ -85,7 +85,7 @@ def train_wanted(wanted: Job, out: Path, device: str, data_dir: Path | None, pro
     seconds = time.perf_counter() - begin
     more = wanted.measured(run.model(where), load) if isinstance(wanted, Study) else {}
     write_result(wanted, run, seconds, out, more)
-    shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)  # another command may do so too, as soon as it sees the result
 
 
 class What(Enum):
