@@ -320,7 +320,8 @@ def check_weights(method: Method, tensors: dict[str, Tensor], path: Path) -> Non
                 f"{path} does not fit its recipe: {name} is {_dimensions(tensor.shape)} "
                 f"where it should be {_dimensions(wanted[name].shape)}."
             )
-        if tensor.dtype != wanted[name].dtype:
+        double = tensor.dtype == torch.float64 and wanted[name].is_floating_point()  # as an estimator's
+        if tensor.dtype != wanted[name].dtype and not double:
             raise FaustnetError(f"{path} does not fit its recipe: {name} is of {tensor.dtype}.")
         if not tensor.isfinite().all():
             raise FaustnetError(f"{path} is of no use: {name} holds numbers that are not finite.")
