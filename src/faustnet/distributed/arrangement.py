@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate, pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 from torch import distributed as dist
 
 from faustnet.errors import FaustnetError, require
@@ -91,6 +92,33 @@ def require_alike(mine: str, what: str) -> None:
     dist.all_gather_object(found, mine)
     for rank, other in enumerate(found):
         require(other == found[0], f"Rank {rank} has another {what} than the first one: give all ranks the same.")
+
+
+Tensors = dict[str, Tensor]
+
+
+def gathered(own: list[Tensors], arrangement: Arrangement) -> list[list[Tensors]]:
+    """On the first rank, on the host, what the first ranks of the other stages have; on those nothing. It goes over as
+    bytes, all of a stage in one message."""
+    group = arrangement.first_of_stages
+    flat = [tensor.cpu().contiguous().view(-1).view(torch.uint8) for tensors in own for tensor in tensors.values()]
+    kinds = [[(name, tensor.shape, tensor.dtype) for name, tensor in tensors.items()] for tensors in own]
+    if not arrangement.is_first:
+        dist.gather_object(kinds, group=group)
+        dist.send(torch.cat(flat), 0, group)
+        return []
+    found: list[Any] = [None] * arrangement.stages
+    dist.gather_object(kinds, found, group=group)
+    return [_received(kinds, stage * arrangement.row_ranks, group) for stage, kinds in enumerate(found) if stage]
+
+
+def _received(kinds: list[list[tuple[str, torch.Size, torch.dtype]]], rank: int, group: dist.ProcessGroup) -> list[Tensors]:
+    """From a rank, tensors of these names, shapes and types."""
+    sizes = [shape.numel() * dtype.itemsize for part in kinds for _, shape, dtype in part]
+    whole = torch.empty(sum(sizes), dtype=torch.uint8)
+    dist.recv(whole, rank, group)
+    pieces = iter(whole.split(sizes))
+    return [{name: next(pieces).clone().view(dtype).view(shape) for name, shape, dtype in part} for part in kinds]
 
 
 def divided(costs: Sequence[int], stages: int) -> list[range]:

@@ -1,15 +1,14 @@
 """Algorithm 1 on several ranks, which divide every batch's rows, the layers, or both."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from faustnet.distributed.arrangement import Arrangement, divided
+from faustnet.distributed.arrangement import Arrangement, divided, gathered
 from faustnet.errors import FaustnetError
 from faustnet.layers import Layer
 from faustnet.methods import LocalMethod, Method, Source
@@ -107,9 +106,36 @@ class Distributed(OneOptimiser):
         self.left -= 1
 
     def _tick(self) -> None:
+        assert self.room is not None
         index, rate = self.plan.read()
         y = self.train.labels[index]
         rows = self._rows(index, y)
+        if self.room.part is None:
+            self._learn_from(rows, y, rate)
+        else:
+            self._learn_together(rows, y, rate, self.room.part)
+
+    def _learn_from(self, rows: Tensor, y: Tensor, rate: Tensor) -> None:
+        """From all rows of a batch, as one process does: the losses of a few layers at once."""
+        first = self.own.start
+        for losses in self.local.losses_from(self._walk(rows), y, first):
+            losses.sum().backward()
+            self._take_step(rate)
+            self.totals[first : first + len(losses)] += losses.detach()
+            first += len(losses)
+
+    def _walk(self, rows: Tensor) -> Iterator[Tensor]:
+        """The own layers' embeddings; what the last of them made is passed on before anything else."""
+        for number, layer in self._own_layers:
+            activation, embedding = layer(rows)
+            rows = activation.detach()
+            del activation
+            if number == self.own.stop - 1:
+                self._pass_on(rows)
+            yield embedding
+
+    def _learn_together(self, rows: Tensor, y: Tensor, rate: Tensor, part: Slice) -> None:
+        """From the own rows and what others make of theirs."""
         before: _Learning | None = None
         for number, layer in self._own_layers:
             self._update(number)
@@ -117,12 +143,12 @@ class Distributed(OneOptimiser):
             rows = activation.detach()
             if number == self.own.stop - 1:
                 self._pass_on(rows)
-            here = _Learning(number, embedding, self._gathering(embedding, len(rows)))
+            here = _Learning(number, embedding, part.gather(embedding[: len(rows)].detach()))
             if before is not None:  # whose embeddings came while this layer worked
-                self._learn(before, y, rate)
+                self._learn(before, y, rate, part)
             before = here
         assert before is not None
-        self._learn(before, y, rate)
+        self._learn(before, y, rate, part)
 
     def _rows(self, index: Tensor, y: Tensor) -> Tensor:
         """What the first of the own layers works on, the own slice of it."""
@@ -141,28 +167,18 @@ class Distributed(OneOptimiser):
             for number in range(self.own.stop, len(self.method.network)):
                 self.room.draw(number, self.method.network[number].dropout)
 
-    def _gathering(self, embedding: Tensor, rows: int) -> Gathering | None:
-        part = self.room.part if self.room else None
-        return None if part is None else part.gather(embedding[:rows].detach())
-
-    def _learn(self, here: "_Learning", y: Tensor, rate: Tensor) -> None:
-        """A layer's loss and gradient; its update, or if others' gradients belong to it the sending for them."""
+    def _learn(self, here: "_Learning", y: Tensor, rate: Tensor, part: Slice) -> None:
+        """A layer's loss and the own rows' gradient, to which the others' are added on their way."""
         layers = slice(here.number, here.number + 1)
-        part = self.room.part if self.room else None
-        if part is None or here.gathering is None:
-            loss = self.local.local_loss(here.embedding.unsqueeze(0), y.unsqueeze(0), layers)
-            loss.sum().backward()
-            self._take_step(rate)
-        else:
-            rows = part.counts[part.rank]
-            prototypes = here.embedding[rows:]  # the same on all ranks: the first one takes care of them
-            whole = torch.cat([here.gathering.wait(), prototypes.detach()]).requires_grad_()
-            loss = self.local.local_loss(whole.unsqueeze(0), y.unsqueeze(0), layers)
-            (by_whole,) = torch.autograd.grad(loss.sum(), whole)
-            by_prototypes = by_whole[part.total :] if part.rank == 0 else torch.zeros_like(prototypes)
-            here.embedding.backward(torch.cat([by_whole[part.own], by_prototypes]))
-            parameters = [p for p in self.method.network[here.number].parameters() if p.grad is not None]
-            self.summing[here.number] = _Summing(parameters, rate, part.group)
+        rows = part.counts[part.rank]
+        prototypes = here.embedding[rows:]  # the same on all ranks: the first one takes care of them
+        whole = torch.cat([here.gathering.wait(), prototypes.detach()]).requires_grad_()
+        loss = self.local.local_loss(whole.unsqueeze(0), y.unsqueeze(0), layers)
+        (by_whole,) = torch.autograd.grad(loss.sum(), whole)
+        by_prototypes = by_whole[part.total :] if part.rank == 0 else torch.zeros_like(prototypes)
+        here.embedding.backward(torch.cat([by_whole[part.own], by_prototypes]))
+        parameters = [p for p in self.method.network[here.number].parameters() if p.grad is not None]
+        self.summing[here.number] = _Summing(parameters, rate, part.group)
         self.totals[layers] += loss.detach()
 
     def _update(self, number: int) -> None:
@@ -181,24 +197,19 @@ class Distributed(OneOptimiser):
 
     def _gather_all(self) -> None:
         """All that the stages have learned, on the first rank."""
-        own = {
-            "parameters": {
-                f"{number}.{name}": parameter.detach().cpu()
-                for number, layer in self._own_layers
-                for name, parameter in layer.named_parameters()
-            },
-            "optimiser": {key: tensor.cpu() for key, tensor in super().state().items()},
-            "totals": self.totals.cpu(),
+        parameters = {
+            f"{number}.{name}": parameter.detach()
+            for number, layer in self._own_layers
+            for name, parameter in layer.named_parameters()
         }
-        found: list[Any] | None = [None] * self.arrangement.stages if self.arrangement.is_first else None
-        dist.gather_object(own, found, group=self.arrangement.first_of_stages)
-        for part, span in zip(found or [], self.stages_layers, strict=False):
-            if span != self.own:
-                with torch.no_grad():
-                    for name, tensor in part["parameters"].items():
-                        self.method.network.layers.get_parameter(name).copy_(tensor)
-                self.totals[span.start : span.stop] = part["totals"][span.start : span.stop].to(self.device)
-                self.elsewhere |= part["optimiser"]
+        span = slice(self.own.start, self.own.stop)
+        others = gathered([parameters, super().state(), {"totals": self.totals[span]}], self.arrangement)
+        for (learned, remembered, sums), layers in zip(others, self.stages_layers[1:], strict=False):
+            with torch.no_grad():
+                for name, tensor in learned.items():
+                    self.method.network.layers.get_parameter(name).copy_(tensor)
+            self.totals[layers.start : layers.stop] = sums["totals"].to(self.device)
+            self.elsewhere |= remembered
 
     def state(self) -> dict[str, Tensor]:
         return super().state() | self.elsewhere
@@ -216,7 +227,7 @@ class _Learning:
 
     number: int
     embedding: Tensor
-    gathering: Gathering | None
+    gathering: Gathering
 
 
 class _Summing:

@@ -195,10 +195,13 @@ class LocalMethod(Method):
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """One loss for each layer; the graph behind it spans that layer alone."""
-        first = 0
-        for embeddings in alike(self.network.walk(self.rows(x, y)), self.network.together):
-            layers = slice(first, first + len(embeddings))
-            yield self.local_loss(torch.stack(embeddings), y.expand(len(embeddings), -1), layers)
+        yield from self.losses_from(self.network.walk(self.rows(x, y)), y)
+
+    def losses_from(self, embeddings: Iterable[Tensor], y: Tensor, first: int = 0) -> Iterator[Tensor]:
+        """The losses of consecutive layers, from number `first` on, by their embeddings, (R, e), as these come."""
+        for group in alike(embeddings, self.network.together):
+            layers = slice(first, first + len(group))
+            yield self.local_loss(torch.stack(group), y.expand(len(group), -1), layers)
             first = layers.stop
 
 
