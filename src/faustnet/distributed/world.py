@@ -133,8 +133,9 @@ def _join() -> Ranks:
     require(0 <= rank < count, f"There are {count} ranks, numbered from 0, so none has RANK={rank}: set another.")
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT")
     try:
-        # torchrun's own process has the store, and keeps it when ranks are started again.
-        whole = dist.TCPStore(address, port, is_master=rank == 0 and restarted is None, timeout=COME)
+        # torchrun's own process mostly has the store, and keeps it when ranks are started again.
+        has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        whole = dist.TCPStore(address, port, is_master=rank == 0 and not has_store, timeout=COME)
         store = dist.PrefixStore(f"faustnet/{restarted or 0}", whole)
         watch = _watch(store, rank, address)
         store.set(f"host/{rank}", socket.gethostname())
