@@ -224,13 +224,36 @@ def read_npz_bytes(data: bytes, folder: Path) -> None:
 
 def npz_of(packed: bytes) -> bytes:
     """An archive of arrays that follow one another, each with its length before it."""
-    file, place = io.BytesIO(), 0
+    file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        for name in ARRAYS:
-            size = int.from_bytes(packed[place : place + 2], "big")
-            archive.writestr(f"{name}.npy", packed[place + 2 : place + 2 + size])
-            place += 2 + size
+        for name, content in zip(ARRAYS, unpacked(packed), strict=False):
+            archive.writestr(f"{name}.npy", content)
     return file.getvalue()
+
+
+def unpacked(packed: bytes) -> Iterator[bytes]:
+    """What follows one another, as often as one asks; nothing at the end."""
+    place = 0
+    while True:
+        size = int.from_bytes(packed[place : place + 2], "big")
+        yield packed[place + 2 : place + 2 + size]
+        place += 2 + size
+
+
+def shards_seeds() -> list[bytes]:
+    return [seed[1:] for seed in npz_seeds() if seed[:1] == PACKED]
+
+
+def read_shards_bytes(data: bytes, folder: Path) -> None:
+    place = folder / "shards"
+    for name, content in zip(("train/x", "train/y", "test/x", "test/y"), unpacked(data), strict=False):
+        file = place / f"{name}-00000.npy"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    found = load_data(str(place))
+    assert_sound(found)
+    for part in (found.train, found.test):
+        assert len(part.all_pixels) == len(part)
 
 
 def assert_sound(data: DataSet) -> None:
@@ -521,6 +544,7 @@ LOADERS = {
     "archive": Loader("a downloaded archive", archive_seeds, read_archive_bytes),
     "image": Loader("image files", image_seeds, read_image_bytes),
     "npz": Loader("arrays", npz_seeds, read_npz_bytes, change_arrays),
+    "shards": Loader("shards", shards_seeds, read_shards_bytes, change_arrays),
     "recipe": Loader("recipes", recipe_seeds, read_recipe_bytes, change_toml),
     "model": Loader("models", model_seeds, read_model_bytes, change_json),
     "checkpoint": Loader("checkpoints", checkpoint_seeds, read_checkpoint_bytes, change_json),

@@ -21,7 +21,7 @@ import torch
 from PIL import Image
 
 from conftest import Answer, run_to_end
-from faustnet.data import DataSet, StoredPixels, load_data, make_shards, sharding, stored
+from faustnet.data import DataSet, Images, StoredPixels, load_data, make_shards, sharding, stored
 from faustnet.devices import free_memory
 from faustnet.errors import FaustnetError
 from faustnet.locks import alone_in
@@ -385,3 +385,16 @@ def test_the_page_says_what_was_measured() -> None:
     found = json.loads((root / "results" / "streaming.json").read_text())
     for figure in (found["ratio"], found["files"]["peak_gb"], found["memory"]["peak_gb"]):
         assert f" {figure:.2f}" in page
+
+
+def test_images_that_differ_in_some_pixels_have_another_digest() -> None:
+    pixels = torch.arange(500 * 4).remainder(256).to(torch.uint8).view(500, 1, 2, 2)
+    images = Images(pixels, torch.arange(500) % 3)
+    assert images.digest() == Images(pixels.clone(), images.labels).digest()
+    for other in (
+        Images(pixels.flip(0), images.labels),
+        Images(pixels, images.labels.flip(0)),
+        Images(pixels.float(), images.labels),
+        Images(pixels.view(500, 1, 4, 1), images.labels),
+    ):
+        assert other.digest() != images.digest()

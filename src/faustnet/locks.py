@@ -13,6 +13,10 @@ LOCK = ".faustnet.lock"  # in the folder; it names its holder, and goes with the
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # what file systems without locks answer
 
 
+class Held(FaustnetError):
+    """Somebody else writes to a folder."""
+
+
 @contextmanager
 def alone_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold a folder's lock; if somebody has it, wait for it or raise an error that names the holder. The system takes the
@@ -94,11 +98,9 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _held(path: Path, *, claimed: bool) -> FaustnetError:
+def _held(path: Path, *, claimed: bool) -> Held:
     holder = "another process"
     with suppress(OSError, ValueError):  # it may have gone, or not have said yet who it is
         holder = path.read_text().strip() or holder
     otherwise = f"; if that is no more, delete {path}" if claimed else ""
-    return FaustnetError(
-        f"Somebody writes to {path.parent} already, {holder}: wait for that, or choose another place{otherwise}."
-    )
+    return Held(f"Somebody writes to {path.parent} already, {holder}: wait for that, or choose another place{otherwise}.")

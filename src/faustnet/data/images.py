@@ -1,5 +1,6 @@
 """Data sets as tensors on the device, or in files: bytes until the moment they are used."""
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from torch.nn import functional
 from faustnet.data.stored import StoredPixels
 from faustnet.errors import FaustnetError
 
+SAMPLED = 100  # images of a set that its digest depends on
 EXACT = 2**24 // 255**2  # squares of bytes whose sum a float32 holds exactly
 
 
@@ -42,6 +44,14 @@ class Images:
         index = index.to(self.labels.device)
         pixels = self.pixels[index] if isinstance(self.pixels, Tensor) else self.pixels.at(index)
         return Images(pixels, self.labels[index])
+
+    def digest(self) -> str:
+        """Another one if the images are others, as far as labels, shape, type and a sample of them tell."""
+        found = hashlib.sha256(repr((self.shape, self.pixels.dtype)).encode())
+        found.update(self.labels.cpu().numpy().tobytes())
+        some = self.take(torch.arange(0, len(self), -(-len(self) // SAMPLED)))
+        found.update(some.all_pixels.cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
 
     def split(self, held_out: float, seed: int) -> tuple["Images", "Images"]:
         """Two parts with the same share of every class; the second is a fraction, or from 1 on a number, of images."""

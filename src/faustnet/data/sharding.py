@@ -52,7 +52,7 @@ class ImageSeries:
         return len(self.images)
 
     def digest(self) -> str:
-        return hashlib.sha256(self.images.labels.numpy().tobytes() + str(self.images.shape).encode()).hexdigest()
+        return self.images.digest()
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         some = self.images.take(torch.arange(start, stop))

@@ -54,8 +54,16 @@ class Claim:
     @property
     def lost(self) -> bool:
         """Whether another machine has taken it, since this one gave no sign for too long."""
-        facts = holder_of(self.path)
-        return facts is None or facts.get("token", self.facts["token"]) != self.facts["token"]
+        try:
+            file = os.open(self.path, os.O_RDONLY)
+        except FileNotFoundError:
+            return True
+        except OSError:  # a file system that does not answer for a moment
+            return False
+        try:
+            return _read(file).get("token", self.facts["token"]) != self.facts["token"]
+        finally:
+            os.close(file)
 
     def release(self) -> None:
         if self.file >= 0:

@@ -20,6 +20,7 @@ from faustnet.data import DataSet, load_data
 from faustnet.devices import choose_device
 from faustnet.errors import FaustnetError, require
 from faustnet.history import Epoch
+from faustnet.locks import Held
 from faustnet.model import Model
 from faustnet.recipes import Recipe
 from faustnet.reproduce.claims import Beating, Claim, holder_of, take, time_of
@@ -161,6 +162,8 @@ def attempt(
                         train_wanted(wanted, order.out, choose_device(order.device).type, order.data_dir, watched)
             except Diverged as error:
                 return Outcome(wanted, What.DIVERGED, error)
+            except Held:  # by a machine that gave no sign for long, or by 'faustnet train'
+                return Outcome(wanted, What.ELSEWHERE)
             except Stopped:
                 if not watched.stopping:
                     raise
@@ -174,7 +177,8 @@ def _beat(order: Order, claim: Claim, watched: Watched) -> None:
     if claim.lost or holder_of(order.file, claim.time) is None:
         watched.stop()
     elif claim.facts.get("epoch") != watched.done:
-        claim.say(epoch=watched.done, epochs=watched.epochs)
+        with suppress(OSError):  # a full disk is for the training to tell
+            claim.say(epoch=watched.done, epochs=watched.epochs)
 
 
 def answer(order: Order, wanted: Job) -> Outcome:

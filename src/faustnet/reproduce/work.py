@@ -116,7 +116,10 @@ class Work:
             free = [one for one in left if holders[one] is None and one not in self.trained]
             broken = train(free) if free else self._wait_for(holders)
             self._look_for_results()
-            fruitless = fruitless + 1 if broken and all(map(self._is_open, left)) else 0
+            nothing = all(map(self._is_open, left))
+            fruitless = fruitless + 1 if broken and nothing else 0
+            if free and nothing and not broken:
+                time.sleep(BEAT)  # others have just begun them
             require(fruitless <= ATTEMPTS, NO_WORKERS)
             require(self.stopped or self.order.file.exists(), f"{self.order.file} was deleted: start the command again.")
 
