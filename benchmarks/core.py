@@ -18,7 +18,7 @@ import torch
 from faustnet.files import write_whole
 from faustnet.progress import Lines
 from faustnet.recipes import as_table, read_recipe, recipe_from
-from faustnet.runs import train
+from faustnet.running import train
 
 SEEDS = (0, 1, 2)
 METHODS = ("backprop", "forward-forward", "faust-triplet", "faust-tuplet", "faust-representative")

@@ -18,7 +18,7 @@ import torch
 from faustnet.files import write_whole
 from faustnet.progress import Lines
 from faustnet.recipes import read_recipe, recipe_from
-from faustnet.runs import train
+from faustnet.running import train
 
 STUDIES = {
     ("faust-representative", "scale"): (0.005, 0.01, 0.02, 0.05, 0.1, 1.0),

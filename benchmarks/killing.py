@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from faustnet import runs
+from faustnet import running
 from faustnet.checkpoints import Checkpoints
 from faustnet.data import DataSet, load_data
 from faustnet.environment import environment
@@ -42,7 +42,7 @@ from faustnet.model import ABOUT, CHECKSUM, is_whole, read_tensors
 from faustnet.recipes import Recipe, changed, write_recipe
 from faustnet.report.comparisons import markdown
 from faustnet.reproduce.runner import Watched
-from faustnet.runs import METRICS, MODEL, RECIPE
+from faustnet.runs import METRICS, MODEL, RECIPE, Run
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "killing.json"
@@ -127,7 +127,7 @@ def outcome(folder: Path) -> dict[str, Any]:
             return {key: timeless(entry) for key, entry in value.items() if key not in TIMES}
         return [timeless(entry) for entry in value] if isinstance(value, list) else value
 
-    run = runs.Run.open(folder)
+    run = Run.open(folder)
     return {
         "model": (folder / MODEL).read_bytes(),
         "history": timeless(run.history),
@@ -214,9 +214,9 @@ def forked(folder: Path, recipe: Recipe, data: DataSet, operation: int = 0) -> b
     if not child:
         try:
             die_before(operation, folder)
-            runs.SAVE_EVERY = 0.0
+            running.SAVE_EVERY = 0.0
             begun = (folder / RECIPE).exists()
-            runs.train(recipe, folder, device=CPU, progress=Watched(), resume=begun, data=data)
+            running.train(recipe, folder, device=CPU, progress=Watched(), resume=begun, data=data)
             os._exit(0)
         finally:
             traceback.print_exc()
@@ -233,7 +233,7 @@ def killed_at_every_point(recipe: Recipe, place: Path) -> dict[str, Any]:
     process must not have trained before, for it is copied."""
     begin = time.perf_counter()
     data = load_data(recipe.dataset)
-    runs.set_up(recipe, data, CPU)  # imports what no copy then has to
+    running.set_up(recipe, data, CPU)  # imports what no copy then has to
     forked(place / "alone", recipe, data)
     wanted = outcome(place / "alone")
     points = 0

@@ -45,7 +45,8 @@ from faustnet.model import ABOUT, Model, packed
 from faustnet.recipes import as_table, read_recipe, recipe_from, shipped_recipe, to_toml, write_recipe
 from faustnet.report import page
 from faustnet.report.card import render_card
-from faustnet.runs import ENVIRONMENT, HISTORY, METRICS, RECIPE, Run, set_up
+from faustnet.running import set_up
+from faustnet.runs import ENVIRONMENT, HISTORY, METRICS, RECIPE, Run
 
 AS_IT_IS, PACKED = b"\0", b"\1"
 SMALL = {"IMAGES": 10, "VALUES": 12}  # of a batch of CIFAR-10, in place of 10,000 and 3,072

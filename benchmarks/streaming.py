@@ -28,7 +28,7 @@ from faustnet.data import load_data
 from faustnet.devices import choose_device
 from faustnet.environment import environment
 from faustnet.recipes import as_table, recipe_from
-from faustnet.runs import set_up
+from faustnet.running import set_up
 from faustnet.tables import print_table
 
 SHARDS, IMAGES, TESTED, CLASSES = 31, 84_000, 1_000, 10  # 8.0 GB

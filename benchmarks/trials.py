@@ -15,7 +15,7 @@ from faustnet.environment import environment
 from faustnet.recipes import Recipe
 from faustnet.reproduce.results import write_lines
 from faustnet.reproduce.runner import data_of
-from faustnet.runs import set_up
+from faustnet.running import set_up
 from faustnet.training import Diverged
 
 RECIPES = Path(__file__).parents[1] / "src/faustnet/recipes"

@@ -15,7 +15,7 @@ from conftest import run_to_end
 from faustnet.data import DataSet
 from faustnet.paper import RECORDS
 from faustnet.recipes import Recipe, changed, recipe_from, shipped_recipe
-from faustnet.runs import set_up
+from faustnet.running import set_up
 
 SMALL = ("network.widths=[24,16]", "network.embedding=8", "training.batch_size=64")
 

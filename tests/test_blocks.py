@@ -18,7 +18,8 @@ from faustnet.methods.goodness import GoodnessMethod
 from faustnet.network import KINDS, NetworkSettings, embedding_network
 from faustnet.optimisers import OptimiserSettings
 from faustnet.recipes import recipe_from
-from faustnet.runs import Run, train
+from faustnet.running import train
+from faustnet.runs import Run
 from faustnet.training import Trainer, TrainingSettings
 from test_wavefront import assert_same, stop_after
 

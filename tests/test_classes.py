@@ -24,7 +24,8 @@ from faustnet.references import KINDS, nearness, references_from
 from faustnet.reproduce.new_classes import Added, accuracy_by_age, all_added, summary
 from faustnet.reproduce.rejection import STRANGE, Rejection, all_rejections, scores_of
 from faustnet.reproduce.runner import Watched
-from faustnet.runs import Run, train
+from faustnet.running import train
+from faustnet.runs import Run
 
 Command = Callable[..., Answer]
 FAUST = [name for name, method in METHODS.items() if issubclass(method, Faust)]

@@ -30,7 +30,8 @@ from faustnet.methods import METHODS, Faust
 from faustnet.model import Model
 from faustnet.recipes import recipe_from
 from faustnet.report.card import render_card, text
-from faustnet.runs import Run, set_up
+from faustnet.running import set_up
+from faustnet.runs import Run
 from faustnet.version import VERSION
 
 Command = Callable[..., Answer]

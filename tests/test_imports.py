@@ -20,6 +20,7 @@ LEVELS = [
     {"model"},
     {"checkpoints"},
     {"runs", "progress"},
+    {"running"},
     {"tracking"},
     {"api", "bench", "estimator", "inspection"},
     {"reproduce", "export"},

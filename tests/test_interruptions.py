@@ -28,7 +28,8 @@ from faustnet.history import Epoch
 from faustnet.locks import LOCK, alone_in
 from faustnet.model import Model, packed, read_tensors
 from faustnet.progress import Lines
-from faustnet.runs import Run, Stopped
+from faustnet.running import Stopped
+from faustnet.runs import Run
 from faustnet.training import Diverged, Trainer
 
 Command = Callable[..., Answer]
@@ -67,7 +68,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("faustnet.runs.SAVE_EVERY", 0.0)
+        patched.setattr("faustnet.running.SAVE_EVERY", 0.0)
         patched.setattr(Lines, "epoch", stop)
         with pytest.raises(Stopped):
             train(folder)
@@ -142,7 +143,7 @@ def test_where_there_are_no_links_the_checkpoint_before_is_a_copy(
         kept.append((epochs_in(copy / CHECKPOINT), epochs_in(copy / PREVIOUS)))
 
     monkeypatch.setattr(os, "link", refuse)
-    monkeypatch.setattr("faustnet.runs.SAVE_EVERY", 0.0)
+    monkeypatch.setattr("faustnet.running.SAVE_EVERY", 0.0)
     monkeypatch.setattr(Lines, "epoch", look)
     resumed(copy)
     assert kept == [(4, 3), (5, 4)]
@@ -191,7 +192,7 @@ def test_the_checkpoint_before_is_taken_up_when_the_last_is_damaged(
 
 def test_a_damaged_checkpoint_never_becomes_the_one_before(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (copy / CHECKPOINT).write_bytes(b"half a checkpoint")
-    monkeypatch.setattr("faustnet.runs.SAVE_EVERY", 0.0)
+    monkeypatch.setattr("faustnet.running.SAVE_EVERY", 0.0)
     monkeypatch.setattr(Lines, "epoch", lambda self, epoch: signal.raise_signal(signal.SIGINT))
     with pytest.raises(Stopped):
         resumed(copy)

@@ -26,7 +26,7 @@ from faustnet.devices import free_memory
 from faustnet.errors import FaustnetError
 from faustnet.locks import alone_in
 from faustnet.recipes import recipe_from
-from faustnet.runs import set_up
+from faustnet.running import set_up
 from faustnet.training import Trainer
 
 CPU = torch.device("cpu")
@@ -358,7 +358,7 @@ from pathlib import Path
 import torch
 from faustnet.data import load_data
 from faustnet.recipes import recipe_from
-from faustnet.runs import set_up
+from faustnet.running import set_up
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -7,8 +7,8 @@ from typing import Any
 from faustnet.devices import choose_device
 from faustnet.model import Model
 from faustnet.recipes import recipe_from
+from faustnet.running import train as train_recipe
 from faustnet.runs import Run, model_at
-from faustnet.runs import train as train_recipe
 from faustnet.tracking import watching
 
 

@@ -23,7 +23,7 @@ from faustnet.methods import build, some_positions
 from faustnet.model import Model
 from faustnet.randomness import seeded
 from faustnet.recipes import Recipe, changed, recipe_from
-from faustnet.runs import set_up
+from faustnet.running import set_up
 
 LARGEST_BATCH = 256  # that is taken by itself
 MEASURED = 2000  # training samples that the sharpness of probabilities is measured on

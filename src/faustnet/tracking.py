@@ -15,7 +15,7 @@ from faustnet.history import Epoch, curves
 from faustnet.model import Model
 from faustnet.progress import Lines
 from faustnet.recipes import dotted, write_recipe
-from faustnet.runs import Progress
+from faustnet.running import Progress
 from faustnet.training import Trainer
 
 FOLDER = "tensorboard"  # in a run's

@@ -17,7 +17,7 @@ from faustnet.model import Model
 from faustnet.network import NetworkSettings
 from faustnet.precision import multiplying
 from faustnet.recipes import recipe_from
-from faustnet.runs import set_up, train
+from faustnet.running import set_up, train
 from faustnet.training import Trainer
 
 PREDICTED = 10_000  # images

@@ -13,7 +13,8 @@ from faustnet.devices import choose_device
 from faustnet.errors import printable, require
 from faustnet.files import write_whole
 from faustnet.model import UNKNOWN, Model
-from faustnet.runs import MODEL, Run, divided
+from faustnet.running import divided
+from faustnet.runs import MODEL, Run
 
 Out = Annotated[Path | None, option("Write the new model there, and leave the run as it is.", "the run's model")]
 

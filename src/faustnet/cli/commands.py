@@ -26,8 +26,9 @@ from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.model import EarlyPrediction, Model, Prediction
 from faustnet.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
 from faustnet.report.page import plotly_script, render_page
-from faustnet.runs import RECIPE, Run, Stopped, divided, follow, model_at
-from faustnet.runs import train as train_recipe
+from faustnet.running import Stopped, divided, follow
+from faustnet.running import train as train_recipe
+from faustnet.runs import RECIPE, Run, model_at
 from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table, print_weightings
 from faustnet.tracking import watching
 

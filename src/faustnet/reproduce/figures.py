@@ -23,7 +23,7 @@ from faustnet.reproduce.runner import CLAIMS, data_of, trained
 from faustnet.reproduce.wanted import Wanted, all_wanted
 from faustnet.reproduce.work import Lines, results_of
 from faustnet.reproduce.workers import Workers
-from faustnet.runs import Progress
+from faustnet.running import Progress
 
 POINTS = 1000  # test images in a panel of figure 2
 COMPARED = {"forward-forward": "FF", "faust-representative": "FAUST", "backprop": "BP"}  # figure 3's panels

@@ -20,7 +20,7 @@ from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import Wanted, check_seeds, on_validation
 from faustnet.reproduce.work import Lines, reproduced
 from faustnet.reproduce.workers import Workers
-from faustnet.runs import divided
+from faustnet.running import divided
 
 STRANGE = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}  # whose images are of no known class
 METHODS = ("faust-representative", "backprop")

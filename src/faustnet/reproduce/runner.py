@@ -26,7 +26,8 @@ from faustnet.recipes import Recipe
 from faustnet.reproduce.claims import Beating, Claim, holder_of, take, time_of
 from faustnet.reproduce.results import is_done, write_result
 from faustnet.reproduce.wanted import Job, Study
-from faustnet.runs import RECIPE, Progress, Run, Stopped, train
+from faustnet.running import Progress, Stopped, train
+from faustnet.runs import RECIPE, Run
 from faustnet.training import Diverged, Trainer
 from faustnet.version import VERSION
 
