@@ -275,20 +275,30 @@ def balanced(members: Sequence[Tensor], count: int, generator: torch.Generator) 
 
 @contextmanager
 def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C, or a request to terminate, stops the trainer after its batch; a second one interrupts at once, but for one of
-    several ranks, to which torchrun passes on what they have had from the terminal. A signal that the process ignores stays
-    ignored."""
+    """The trainer is stopped after its batch; a second signal interrupts at once, but for one of several ranks, to which
+    torchrun passes on what they have had from the terminal."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(number: int, frame: Any) -> None:
+    def stop() -> None:
         if trainer.stopping and not trainer.agreement:
             raise KeyboardInterrupt
         trainer.stop()
 
+    with on_signals(stop):
+        yield
+
+
+@contextmanager
+def on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call this on Ctrl-C, or a request to terminate; a signal that the process ignores stays ignored."""
+
+    def hear(number: int, frame: Any) -> None:
+        stop()
+
     heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in heard}
+    before = {number: signal.signal(number, hear) for number in heard}
     try:
         yield
     finally:

@@ -4,11 +4,10 @@ import functools
 import itertools
 import os
 import shutil
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +22,7 @@ from faustnet.reproduce.results import ResultTable, accuracy, is_done, read_resu
 from faustnet.reproduce.runner import Order, Outcome, What, answer, attempt
 from faustnet.reproduce.wanted import Job
 from faustnet.reproduce.workers import Pool, Workers
+from faustnet.training import on_signals
 
 ATTEMPTS = 2  # at a run whose worker dies, beside others; then there is one more without them
 SHARE = 0.1  # of the time, for tables that are written meanwhile: a large one takes a second
@@ -143,7 +143,7 @@ class Work:
         return False
 
     def _by_workers(self) -> None:
-        with self._stopped_by_signals(), self.workers.open(len(self.missing)) as pool:
+        with on_signals(self._interrupted), self.workers.open(len(self.missing)) as pool:
             if pool.children:
                 threads = max(1, torch.get_num_threads() // pool.jobs)
                 self.order = replace(self.order, parent=os.getpid(), threads=threads)
@@ -234,22 +234,11 @@ class Work:
         with suppress(OSError):
             self.order.file.unlink()
 
-    @contextmanager
-    def _stopped_by_signals(self) -> Iterator[None]:
-        """By Ctrl-C, or a request to terminate; a second one interrupts at once. Signals that are ignored stay ignored."""
-
-        def stop(number: int, frame: object) -> None:
-            if self.stopped:
-                raise KeyboardInterrupt
-            self._stop()
-
-        heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, stop) for number in heard}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _interrupted(self) -> None:
+        """A second time it is to end at once."""
+        if self.stopped:
+            raise KeyboardInterrupt
+        self._stop()
 
 
 def results_of(
