@@ -109,10 +109,10 @@ def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:
 def recipe_text(best: Trial, count: int) -> str:
     """As a file: the command, how it was chosen, then what differs from the defaults."""
     recipe = recipe_of(best["study"], best["base"], best["changes"])
-    epochs = f" of {best['epochs']} epochs" if "epochs" in best else ""
+    after = f" after {best['epochs']} epochs" if "epochs" in best else ""
     lines = [
         f"# faustnet train --recipe {FAMILY}{best['study']}",
-        f"# The best of {count} trials{epochs}, {best['validation_accuracy']:.2%} of the validation images "
+        f"# The best of {count} trials, {best['validation_accuracy']:.2%} of the validation images{after} "
         "(results/best-study.json).",
         "# Test accuracy, machine and time: RESULTS.md.",
     ]

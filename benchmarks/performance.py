@@ -1,9 +1,10 @@
 """Write the tables and the figure of docs/performance.md from the result files results/bench-cpu.json and
-results/bench-h200.json.
+results/bench-h200.json, and bench-cpu-convolutions.json and bench-h200-convolutions.json beside them.
 
     python benchmarks/performance.py
 
-needs matplotlib (`pip install -c constraints.txt -e '.[figures]'`). The files come from `faustnet bench --out FILE.json`.
+needs matplotlib (`pip install -c constraints.txt -e '.[figures]'`). The files come from `faustnet bench --out FILE.json`,
+the last two from `faustnet bench convolutions --out FILE.json`.
 """
 
 import json
@@ -22,7 +23,11 @@ COLOURS = {"backprop": "#000000", "sequential": "#E69F00", "wavefront": "#0072B2
 
 
 def results() -> dict[str, dict[str, Any]]:
-    return {name: json.loads((ROOT / "results" / f"bench-{name}.json").read_text()) for name in MACHINES}
+    return {name: {**_read(f"bench-{name}-convolutions.json"), **_read(f"bench-{name}.json")} for name in MACHINES}
+
+
+def _read(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
 
 
 def time(us: float) -> str:
@@ -79,6 +84,20 @@ def scaling(found: dict[str, dict[str, Any]]) -> str:
             (changed,) = (key for key in names if line[key] != first[key])
             rows += step_rows([line], f"{changed} {line[changed]:,}")
     return table(["", "backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop"], rows)
+
+
+def convolutions(found: dict[str, dict[str, Any]]) -> str:
+    rows = []
+    for name, machine in MACHINES.items():
+        for line in found[name]["convolutions"]:
+            widths = "-".join(map(str, line["widths"]))
+            label = (
+                f"{machine}, {line['kind']} {widths}, heads of {line['head']}, batch {line['batch']}, {line['precision']}"
+            )
+            peaks = [line.get(f"{system}_peak_mib") for system in ("backprop", "sequential", "wavefront")]
+            rows += [row + ["–" if peak is None else f"{peak:,.0f}" for peak in peaks] for row in step_rows([line], label)]
+    times = ["", "backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop"]
+    return table([*times, "MiB: backprop", "sequential", "wavefront"], rows)
 
 
 def memory(found: dict[str, dict[str, Any]]) -> str:
@@ -171,6 +190,7 @@ TABLES = {
     "steps": steps,
     "compiled": compiled,
     "scaling": scaling,
+    "convolutions": convolutions,
     "memory": memory,
     "prediction": prediction,
     "early exit": early_exit,

@@ -124,19 +124,24 @@ def pages() -> dict[Path, str]:
     )  # fmt: skip
     return {
         ROOT / "RESULTS.md": text,
-        **with_table(ROOT / "README.md", "table1", as_markdown(cells, "tuned")),
-        **with_table(ROOT / "docs/scikit-learn.md", "estimator", "\n".join(lines(_read("estimator.json")))),
-        **with_table(ROOT / "docs/export.md", "export", exported()),
+        **with_tables(
+            ROOT / "README.md", {"table1": as_markdown(cells, "tuned"), "best": beyond.in_short(_read("best.json"))}
+        ),
+        **with_tables(ROOT / "docs/scikit-learn.md", {"estimator": "\n".join(lines(_read("estimator.json")))}),
+        **with_tables(ROOT / "docs/export.md", {"export": exported()}),
         **({ROOT / "docs/representatives.md": page} if (page := beyond.representatives(RESULTS)) else {}),
         **({ROOT / "docs/new-classes.md": page} if (page := new_classes.page(RESULTS)) else {}),
     }
 
 
-def with_table(page: Path, name: str, table: str) -> dict[Path, str]:
-    """A page with a table between its marks written anew."""
-    begin, end = f"<!-- {name}: written by `python benchmarks/results.py` -->\n", f"\n<!-- end of {name} -->"
-    before, rest = page.read_text(encoding="utf-8").split(begin)
-    return {page: before + begin + table + end + rest.split(end)[1]}
+def with_tables(page: Path, tables: dict[str, str]) -> dict[Path, str]:
+    """A page with each table written anew between its marks."""
+    text = page.read_text(encoding="utf-8")
+    for name, table in tables.items():
+        begin, end = f"<!-- {name}: written by `python benchmarks/results.py` -->\n", f"\n<!-- end of {name} -->"
+        before, rest = text.split(begin)
+        text = before + begin + table + end + rest.split(end)[1]
+    return {page: text}
 
 
 def machine(results: list[dict[str, Any]]) -> str:

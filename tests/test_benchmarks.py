@@ -58,8 +58,8 @@ def test_the_best_trial_becomes_a_recipe(
     search(monkeypatch, "write", file)
     text = (tmp_path / "best/digits/tiny.toml").read_text()
     accuracy = trials[1]["validation_accuracy"]
-    assert text.startswith("# faustnet train --recipe best/digits/tiny\n# The best of 2 trials of 2 epochs, ")
-    assert f"{accuracy:.2%} of the validation images (results/best-study.json)." in text
+    assert text.startswith("# faustnet train --recipe best/digits/tiny\n# The best of 2 trials, ")
+    assert f"{accuracy:.2%} of the validation images after 2 epochs (results/best-study.json)." in text
     written = read(text)
     tuned_recipe = recipe_from(shipped_recipe("tuned/digits/faust-representative"))
     assert written.training.epochs == tuned_recipe.training.epochs, "a trial's own epochs are not the recipe's"

@@ -75,8 +75,15 @@ def test_a_network_computes_what_its_layers_are_said_to(kind: str) -> None:
 
 @pytest.mark.parametrize(("size", "side"), [((16, 24), (8, 8)), ((14, 7), (8, 7)), ((8, 8), (8, 8))])
 def test_pictures_shrink_by_means(size: tuple[int, int], side: tuple[int, int]) -> None:
-    pictures = torch.randn(2, 3, *size)
-    torch.testing.assert_close(shrunk(pictures, side), functional.adaptive_avg_pool2d(pictures, side))
+    """Where they cannot be equal squares, these overlap."""
+    pictures, (high, wide) = torch.randn(2, 3, *size), size
+
+    def squares(whole: int, parts: int) -> list[slice]:
+        return [slice(part * whole // parts, -(-(part + 1) * whole // parts)) for part in range(parts)]
+
+    rows = [[pictures[:, :, y, x].mean(dim=(2, 3)) for x in squares(wide, side[1])] for y in squares(high, side[0])]
+    expected = torch.stack([torch.stack(row, dim=2) for row in rows], dim=2)
+    torch.testing.assert_close(shrunk(pictures, side), expected)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +116,17 @@ def test_the_gradient_of_a_layers_loss_reaches_that_layer_and_its_head_alone(
             for name_, parameter in layer.named_parameters():
                 reached = parameter.grad is not None and bool(parameter.grad.any())
                 assert reached == (other == number), name_
+
+
+@pytest.mark.parametrize(("name", "kind"), WITH_CONVOLUTIONS)
+def test_a_layers_loss_is_there_before_the_next_layer_is_computed(name: str, kind: str, source: ImageSource) -> None:
+    """So that no more than one layer's activations are kept at a time."""
+    method, computed = started(name, source, settings(kind)), []
+    for layer in method.network:
+        layer.register_forward_hook(lambda layer, *_: computed.append(layer))
+    index = torch.arange(48)
+    for number, _ in enumerate(method.losses(source.plain(index), source.labels[index]), start=1):
+        assert computed == list(method.network)[:number]
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if issubclass(method, GoodnessMethod)])

@@ -62,7 +62,7 @@ faustnet train --recipe runs/mine/recipe.toml --seed 1 --out runs/again    # eve
 SHIPPED = """## Recipes that come with the package
 
 `--recipe` takes their names: {plain}; as the paper states them, `{paper}`; the best found on validation images for Table I,
-`{tuned}`; the strongest of all, `{best}`, each with a twin `…-backprop`.
+`{tuned}`; the strongest of all, `{best}`, FAUST's each with a twin `…-backprop`.
 
 {names}
 """

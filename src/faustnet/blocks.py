@@ -65,7 +65,7 @@ class Head(nn.Module):
         if self.first is not None and self.second is not None:
             pictures = functional.relu(self.first(shrunk(pictures, self.side)), inplace=True)
             pictures = functional.relu(self.second(pictures), inplace=True)
-        return pictures.mean(dim=(2, 3))
+        return pictures.permute(0, 2, 3, 1).mean(dim=(1, 2))  # in the order of memory, as in `shrunk`
 
     @property
     def multiplications(self) -> int:
@@ -181,12 +181,13 @@ def as_rows(pictures: Tensor) -> Tensor:
 def shrunk(pictures: Tensor, side: tuple[int, int]) -> Tensor:
     """Means over equal squares. (R, channels, h, w) → (R, channels, *side)"""
     (height, width), (high, wide) = pictures.shape[2:], side
-    if height % high or width % wide:
-        return functional.adaptive_avg_pool2d(pictures, side)
     if (height, width) == side:
         return pictures
-    # several times as fast as avg_pool2d, which computes the same
-    return pictures.unflatten(2, (high, -1)).unflatten(4, (wide, -1)).mean(dim=(3, 5))
+    if not pictures.is_cuda or height % high or width % wide:
+        return functional.adaptive_avg_pool2d(pictures, side)
+    # on a GPU several times as fast; in the order of memory, so that gradients come to lie there as the pictures do
+    pixels = pictures.permute(0, 2, 3, 1)
+    return pixels.unflatten(1, (high, -1)).unflatten(3, (wide, -1)).mean(dim=(2, 4)).permute(0, 3, 1, 2)
 
 
 def _weights(module: nn.Module) -> int:

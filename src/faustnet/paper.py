@@ -21,7 +21,7 @@ TABLE_1: dict[str, dict[tuple[str, str], float | None]] = {
 }
 
 # Published accuracies in % of the test images, of networks whose layers are trained by losses of their own: data set, kind
-# of network, figure, what it is.
+# of network or method, figure, what it is.
 RECORDS: tuple[tuple[str, str, float, str], ...] = (
     ("mnist", "mlp", 99.38, "predsim, Nøkland and Eidnes 2019"),
     ("fashion-mnist", "mlp", 91.46, "predsim, Nøkland and Eidnes 2019"),
@@ -32,6 +32,8 @@ RECORDS: tuple[tuple[str, str, float, str], ...] = (
     ("fashion-mnist", "cnn", 93.9, "of the Forward-Forward family"),
     ("cifar10", "cnn", 96.40, "of any size: predsim, VGG11B of twice the width, cut-out, Nøkland and Eidnes 2019"),
     ("cifar10", "cnn", 91.68, "of the Forward-Forward family"),
+    ("cifar10", "trifecta", 83.51, "Dooms et al. 2023"),
+    ("cifar10", "cwc", 78.11, "channels 20-80-240-480, images as they are, Papachristodoulou et al. 2024"),
 )
 
 TITLES = {

@@ -162,7 +162,7 @@ def best(
     with _goes_on(out):
         cells = reproduce_best(wanted, out, workers, _said)
     print_table(PAIR_COLUMNS, pair_rows(cells), numbers=PAIR_COLUMNS[1:])
-    two = "; where there are two figures, FAUST's and backprop's" if twins else ""
+    two = "; where there are two figures, the local one's and backprop's" if twins else ""
     typer.echo(f"% of the test images, mean ± standard deviation{two}. {_table_in(out, 'best')}")
 
 

@@ -206,14 +206,19 @@ class LocalMethod(Method):
 
 
 def alike(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """Consecutive tensors of one shape as lists, of at most so many."""
+    """Consecutive tensors of one shape as lists, of at most so many; a full one is there before the next tensor is asked
+    for."""
     found: list[Tensor] = []
     for tensor in tensors:
-        if found and (len(found) == most or tensor.shape != found[0].shape):
+        if found and tensor.shape != found[0].shape:
             yield found
             found = []
         found.append(tensor)
-    yield found
+        if len(found) == most:
+            yield found
+            found = []
+    if found:
+        yield found
 
 
 class MixUp(nn.Module):

@@ -8,7 +8,7 @@ from faustnet.report.table1 import ours, signed
 
 Cells = Sequence[dict[str, Any]]
 
-PAIR_COLUMNS = ("recipe", "FAUST", "backprop twin", "difference", "trunk", "parameters", "seconds")
+PAIR_COLUMNS = ("recipe", "local", "backprop twin", "difference", "trunk", "parameters", "seconds")
 CHANGE_COLUMNS = ("changed", "validation accuracy", "difference")
 
 

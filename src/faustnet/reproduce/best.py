@@ -1,4 +1,4 @@
-"""The strongest recipes, each beside its twin: the same network, data, optimiser and epochs, trained by backprop."""
+"""The strongest recipes, FAUST's each beside its twin: the same network, data, optimiser and epochs, trained by backprop."""
 
 import statistics
 from collections.abc import Callable
