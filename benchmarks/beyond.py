@@ -51,9 +51,9 @@ faustnet reproduce ablation --base {base} --epochs {epochs} --out results --jobs
 ```
 
 The recipe best/{base}, trained for {epochs} epochs, with one piece changed at a time, measured on validation images, never
-on the test images; {seeds}. The file of each run is in `results/ablation/`. Whatever else a piece would have liked
-otherwise stays as it is: AdamW, for one, has the learning rate that was chosen for Muon. And what regularises, MixUp or
-dropout, is worth less here than in a long training.
+on the test images; {seeds}. The file of each run is in `results/ablation/`. Nothing else is adapted:
+AdamW, for one, has the learning rate that was chosen for Muon. And what makes learning slower so that it lasts, such as
+MixUp and dropout, may do better in a training of full length.
 
 {table}"""
 REPRESENTATIVES = """# What stands for a class

@@ -7,14 +7,37 @@ from typing import Annotated, NoReturn
 import torch
 import typer
 
-from faustnet.cli import classes, commands, reproduce, shards
-from faustnet.cli.app import app
+from faustnet.cli import classes, commands, shards, training
+from faustnet.cli.reproduce import reproduce
 from faustnet.devices import OUT_OF_MEMORY
 from faustnet.distributed import here, joined
 from faustnet.errors import FaustnetError, printable, require
 from faustnet.version import VERSION
 
-__all__ = ["app", "classes", "commands", "main", "reproduce", "shards"]
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Train neural networks layer by layer, without backpropagation between layers.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+for command in (  # in the order of --help
+    training.train,
+    commands.evaluate,
+    commands.predict,
+    commands.report,
+    commands.votes,
+    classes.add_class,
+    classes.calibrate,
+    commands.export,
+    commands.methods,
+    commands.datasets,
+    shards.shards,
+    commands.bench,
+):
+    app.command()(command)
+app.add_typer(reproduce, name="reproduce")
 
 
 @app.callback(invoke_without_command=True)

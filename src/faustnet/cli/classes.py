@@ -7,7 +7,7 @@ from typing import Annotated
 import torch
 import typer
 
-from faustnet.cli.app import DataDir, Device, app, check_writable, option
+from faustnet.cli.options import DataDir, Device, check_writable, option
 from faustnet.data import image_files, read_image
 from faustnet.devices import choose_device
 from faustnet.errors import printable, require
@@ -19,7 +19,6 @@ from faustnet.runs import MODEL, Run
 Out = Annotated[Path | None, option("Write the new model there, and leave the run as it is.", "the run's model")]
 
 
-@app.command("add-class")
 def add_class(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run of a FAUST method.")],
     name: Annotated[str, typer.Argument(help="What the new class is called.")],
@@ -45,7 +44,6 @@ def add_class(
     typer.echo(f"The {len(pixels)} examples of {name} were taken for {before}; now they are taken for {after}.")
 
 
-@app.command()
 def calibrate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run of a FAUST method.")],
     accept: Annotated[float, typer.Option(help="The share of images of known classes that is not to be rejected.")] = 0.95,

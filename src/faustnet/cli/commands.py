@@ -1,4 +1,5 @@
-"""The commands: each reads what was asked for, calls the library, prints what came of it."""
+"""Commands about finished runs, and about the package: each reads what was asked for, calls the library, prints what came of
+it."""
 
 import inspect
 import json
@@ -12,11 +13,10 @@ import typer
 
 from faustnet.bench import PARTS as BENCH_PARTS
 from faustnet.bench import run as run_bench
-from faustnet.cli.app import AsJson, DataDir, Device, Layers, app, check_writable, numbers, option, print_json
+from faustnet.cli.options import AsJson, DataDir, Device, Layers, check_writable, numbers, option, print_json
 from faustnet.cli.predictions import predict_files, print_predictions
 from faustnet.data import DATASETS, DataSet, data_folder
 from faustnet.devices import choose_device
-from faustnet.distributed import counts_of, here
 from faustnet.errors import FaustnetError, printable, require, unknown
 from faustnet.evaluation import compare_weightings
 from faustnet.export import export_run
@@ -24,132 +24,12 @@ from faustnet.files import write_whole
 from faustnet.inspection import inspect_run
 from faustnet.methods import METHODS, LocalMethod, method_named
 from faustnet.model import EarlyPrediction, Model, Prediction
-from faustnet.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
 from faustnet.report.page import plotly_script, render_page
-from faustnet.running import Stopped, divided, follow
-from faustnet.running import train as train_recipe
-from faustnet.runs import RECIPE, Run, model_at
+from faustnet.running import divided
+from faustnet.runs import Run, model_at
 from faustnet.tables import print_comparison, print_early_exit, print_evaluation, print_table, print_weightings
-from faustnet.tracking import watching
-
-DEFAULT = Recipe()
-WIDTHS = ",".join(map(str, DEFAULT.network.widths))
 
 
-OWN_DATA = "a folder of class folders or of shards, or an .npz file"
-
-
-@app.command()
-def train(
-    dataset: Annotated[
-        str | None,
-        option(f"{', '.join(DATASETS)}, or your own: {OWN_DATA}.", DEFAULT.dataset, "--dataset", "--data"),
-    ] = None,
-    method: Annotated[str | None, option("How to train; see 'faustnet methods'.", DEFAULT.method)] = None,
-    widths: Annotated[str | None, option("Units of each layer.", WIDTHS)] = None,
-    embedding: Annotated[
-        int | None,
-        option("Size of embeddings, for FAUST and FFCM; 0 for no projection.", DEFAULT.network.embedding),
-    ] = None,
-    epochs: Annotated[int | None, option("How often every layer sees the training images.", DEFAULT.training.epochs)] = None,
-    batch_size: Annotated[int | None, option("Images in a batch.", DEFAULT.training.batch_size)] = None,
-    learning_rate: Annotated[
-        float | None, option("Of the optimiser, at its highest.", DEFAULT.optimiser.learning_rate)
-    ] = None,
-    schedule: Annotated[
-        str | None,
-        option(
-            "sequential: all layers on each batch; wavefront: the same, but all layers at once; greedy: one layer after "
-            "the other. auto: wavefront on a GPU where the method allows it, or else sequential.",
-            DEFAULT.training.schedule,
-        ),
-    ] = None,
-    seed: Annotated[int | None, option("Of everything that is drawn at random.", DEFAULT.seed)] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help=f"A TOML file, or one of {', '.join(kinds_of_recipes())}; options beside it win.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any other key of a recipe, e.g. options.scale=0.1."),
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse your own images if one cannot be read, in place of leaving it out.")
-    ] = False,
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    out: Annotated[Path | None, option("The run's folder.", "a new one in runs/")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
-    parallel: Annotated[
-        str,
-        typer.Option(
-            help="What ranks that torchrun starts divide among them: data, the rows of a batch; layers; or both, as a grid "
-            "such as 2x2. What is learned stays the same."
-        ),
-    ] = "data",
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write curves for TensorBoard too, into 'tensorboard' in the run's folder.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Train a network and write a run folder: recipe, history, metrics, model."""
-    table: dict[str, Any] = read_recipe(recipe) if recipe else {}
-    given = {
-        "dataset": dataset,
-        "method": method,
-        "network.widths": numbers(widths, "--widths") if widths is not None else None,
-        "network.embedding": embedding,
-        "training.epochs": epochs,
-        "training.batch_size": batch_size,
-        "training.schedule": schedule,
-        "optimiser.learning_rate": learning_rate,
-        "seed": seed,
-        "data.strict": strict or None,
-    }
-    for key, value in given.items():
-        if value is not None:
-            put(table, key, value)
-    for assignment in set_ or []:
-        set_key(table, assignment)
-    ranks = here()
-    counts = counts_of(ranks.from_first(lambda: parallel) if ranks else parallel, ranks.count if ranks else 1)
-    if resume and out is None:
-        raise FaustnetError("Which run is to be continued? Name its folder with --out.")
-
-    def chosen() -> tuple[Recipe, Path, bool]:
-        begun = ranks.begun if ranks else None  # before torchrun started this again
-        there = Path(begun) if begun else out
-        continued = resume or bool(begun and (Path(begun) / RECIPE).exists())
-        whole = recipe_from(table, Run.open(there).recipe if continued and there else None)
-        return whole, there or _free_folder(f"{Path(whole.dataset).stem}-{whole.method}"), continued
-
-    whole, folder, resume = ranks.from_first(chosen) if ranks else chosen()
-    where = choose_device(device)
-    team = ranks.arranged(*counts, where) if ranks else None
-    try:
-        if team and not team.is_first:
-            return follow(whole, team, data_dir=data_dir)
-        run = train_recipe(
-            whole,
-            folder,
-            device=team.device if team else where,
-            progress=watching(folder, tensorboard),
-            data_dir=data_dir,
-            resume=resume,
-            arrangement=team,
-        )
-    except Stopped:
-        typer.echo(f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}", err=True)
-        raise typer.Exit(130) from None
-    if as_json:
-        print_json({"run": str(folder), **run.metrics})
-        return
-    metrics = run.metrics
-    typer.echo(
-        f"test accuracy {metrics['test_accuracy']:.2%} after {metrics['train_seconds']:.1f} s of training, in {folder}"
-    )
-
-
-@app.command()
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; several are compared.")],
     dataset: Annotated[str | None, typer.Option(help="Other data than the run's own.")] = None,
@@ -180,7 +60,6 @@ def evaluate(
             print_early_exit(result)
 
 
-@app.command()
 def votes(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run that held out validation images.")],
     device: Device = "auto",
@@ -205,7 +84,6 @@ def votes(
     print_weightings(voters, ways)
 
 
-@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; several are shown side by side.")],
     out: Annotated[Path | None, option("The page, an .html file; what was there goes.", "report.html in the run")] = None,
@@ -229,7 +107,6 @@ def report(
     typer.echo(f"written: {out}")
 
 
-@app.command()
 def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     images: Annotated[list[Path], typer.Argument(help="Image files of any size, and folders of them.")],
@@ -270,7 +147,6 @@ def predict(
         raise typer.Exit(1)
 
 
-@app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     out: Annotated[Path, typer.Argument(help="The .onnx file; a model card goes beside it, as .md.")],
@@ -284,7 +160,6 @@ def export(
     typer.echo(f"In ONNX Runtime scores differ from PyTorch's by {made.difference:.1g} at most.")
 
 
-@app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(help="Explain this one.", show_default="list them all")] = None,
     as_json: AsJson = False,
@@ -300,7 +175,6 @@ def methods(
     typer.echo(inspect.getdoc(chosen[0]) if name else "Explain one with: faustnet methods NAME")
 
 
-@app.command()
 def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the data sets that are known by name."""
     folder = data_folder(data_dir)
@@ -315,7 +189,6 @@ def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     typer.echo(f"Downloads are kept in {folder}.")
 
 
-@app.command()
 def bench(
     parts: Annotated[
         list[str] | None, typer.Argument(help=f"Which to measure: {', '.join(BENCH_PARTS)}.", show_default="all")
@@ -361,11 +234,3 @@ def _data_for(model: Model, data_dir: Path | None, dataset: str | None = None) -
 
 def _chosen(layers: str | None) -> list[int] | None:
     return None if layers is None else numbers(layers, "--layers")
-
-
-def _free_folder(name: str) -> Path:
-    """runs/NAME, or the first of runs/NAME-2, … that is not taken."""
-    number = 1
-    while (folder := Path("runs") / (name if number == 1 else f"{name}-{number}")).exists():
-        number += 1
-    return folder

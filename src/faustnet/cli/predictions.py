@@ -10,7 +10,7 @@ import torch
 import typer
 from torch import Tensor
 
-from faustnet.cli.app import print_json
+from faustnet.cli.options import print_json
 from faustnet.data import image_files, read_image
 from faustnet.errors import FaustnetError, printable
 from faustnet.model import EarlyPrediction, Prediction

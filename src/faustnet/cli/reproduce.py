@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from faustnet.cli.app import DataDir, Device, app, numbers, option
+from faustnet.cli.options import DataDir, Device, numbers, option
 from faustnet.devices import choose_device
 from faustnet.errors import require
 from faustnet.progress import Lines
@@ -24,8 +24,10 @@ from faustnet.reproduce.wanted import FAMILIES, NETWORKS, all_wanted
 from faustnet.reproduce.workers import Workers
 from faustnet.tables import print_table
 
-reproduce = typer.Typer(help="Make tables and figures anew, the paper's and others: train what is missing, then write them.")
-app.add_typer(reproduce, name="reproduce", no_args_is_help=True)
+reproduce = typer.Typer(
+    help="Make tables and figures anew, the paper's and others: train what is missing, then write them.",
+    no_args_is_help=True,
+)
 
 OUT = Path("runs/reproduce")
 

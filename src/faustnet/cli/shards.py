@@ -7,12 +7,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from faustnet.cli.app import DataDir, app
+from faustnet.cli.options import DataDir
 from faustnet.data import DataSet, make_shards
 from faustnet.recipes import LARGEST_IMAGE
 
 
-@app.command()
 def shards(
     source: Annotated[str, typer.Argument(help="Anything that --dataset takes.")],
     folder: Annotated[Path, typer.Argument(help="The new folder of shards; --dataset takes it.")],

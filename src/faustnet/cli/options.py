@@ -1,4 +1,4 @@
-"""What the commands share: the program they are part of, options that several take, ways to answer."""
+"""What the commands share: options that several take, and ways to answer."""
 
 import errno
 import json
@@ -10,13 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from faustnet.errors import FaustnetError
-
-app = typer.Typer(
-    help="Train neural networks layer by layer, without backpropagation between layers.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
 
 
 def option(about: str, default: object, *names: str) -> Any:
