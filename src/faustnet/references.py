@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, require
 from faustnet.losses import soft_minimum, squared_distances
 
 CLUSTERINGS = 30  # rounds of k-means
@@ -20,6 +20,10 @@ class ClassIndex:
         self.order = labels.argsort(stable=True)  # positions, class by class
         self.counts = torch.bincount(labels, minlength=classes)
         self.starts = self.counts.cumsum(0) - self.counts
+
+    def require_all(self, class_names: Sequence[str]) -> None:
+        for name, count in zip(class_names, self.counts.tolist(), strict=True):
+            require(count > 0, f"Class {name!r} has no training image: add some.")
 
     def draw(self, classes: Tensor) -> Tensor:
         """A random image of each class that is named: class numbers of any shape → positions of that shape.

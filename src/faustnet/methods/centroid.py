@@ -50,8 +50,7 @@ class FaustCentroid(FaustShared):
 
     def start(self, train: Source) -> None:
         index = ClassIndex(train.labels, self.classes)
-        for number, name in enumerate(train.class_names):
-            require(int(index.counts[number]) > 0, f"Class {name!r} has no training image: add some.")
+        index.require_all(train.class_names)
         first = torch.cat([index.sample(number, FIRST_IMAGES) for number in range(self.classes)]).to(train.labels.device)
         with torch.no_grad():
             self.batches.zero_()

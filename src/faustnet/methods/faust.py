@@ -237,8 +237,7 @@ class FaustVanilla(Faust, LocalMethod):
     def start(self, train: Source) -> None:
         require(self.classes > 1, "There is one class only, so there are no negatives: give images of two classes or more.")
         self.index = ClassIndex(train.labels, self.classes)
-        for number, name in enumerate(train.class_names):
-            require(int(self.index.counts[number]) > 0, f"Class {name!r} has no training image: add some.")
+        self.index.require_all(train.class_names)
         self.sampled = [self.index.sample(number, self.centroid_images) for number in range(self.classes)]
         self.feed_from(train)
 
