@@ -22,25 +22,32 @@ faustnet reproduce best --out results --jobs 8
 The strongest recipes that were found, each beside its twin: the same network, data, optimiser and epochs, trained by
 backprop with a learning rate of its own. Where there are two figures, the second is the twin's, which has no projections.
 All are FAUST's but for two further systems of the related work, CwC and the Trifecta, which have no twins. There is one file
-for each run in `results/best/`; the table is of {seeds}. Up to eight runs shared the GPU, so the seconds are more than one
+for each run in `results/best/`; the table is of {seeds}. Several runs shared the GPU, so the time in a file is more than one
 run alone would take.
 
 {table}{chosen}"""
 CHOSEN = """
 
-They were chosen on validation images, by `python benchmarks/best.py run results/best-study.json`, which has every trial.
-Trials of each: {counts}."""
-LOOKED_AT = """
+They were chosen on validation images, by `python benchmarks/best.py run results/best-study.json`, which has every trial;
+most are shorter than the recipes that come of them. Trials of each: {counts}."""
+AT_THE_EDGE = """
 
-cifar10/mlp-mixup had been the choice for cifar10/mlp. The trials without MixUp were made a recipe of their own after the
-test images had shown that backprop gains more from MixUp than FAUST does; both pairs are in the table.
-A first cifar10/cnn-large, of 50 epochs and without MixUp, had come to 95.90 ± 0.04; the trials of 24 epochs followed. The
-Trifecta had 30 epochs, and two learning rates to choose from."""
+For these twins the best learning rate was the lowest or the highest of those that were tried, so that a better one may lie
+beyond: {names}."""
+NOTES = {  # by recipe: what was decided after test images had been looked at, and what is short
+    "cifar10/mlp-mixup": """cifar10/mlp-mixup had been the choice for cifar10/mlp. The trials without MixUp were made a
+recipe of their own after the test images had shown that backprop gains more from MixUp than FAUST does; both pairs are in
+the table.""",
+    "cifar10/cnn-large": """A first cifar10/cnn-large, of 50 epochs and without MixUp, had come to less than 96.0 on the test
+images. The trials of 24 epochs were made after that.""",
+    "cifar10/trifecta": "The Trifecta had 30 epochs, and two learning rates to choose from.",
+}
 LOCAL = """## Layer-local records
 
 The highest accuracies that we know to have been published for networks whose layers are trained by losses of their own,
 beside all of the recipes above that are of the same kind of network; and what the authors of CwC and the Trifecta report.
-Sizes, epochs and distortions differ. The Trifecta is not strictly local: its gradients cross one boundary between layers.
+Sizes, epochs and distortions differ: ours of CwC, for one, sees crops and mirror images. The Trifecta is not strictly local:
+its gradients cross one boundary between layers.
 
 {table}"""
 PIECES = """## What each piece gives
@@ -68,11 +75,14 @@ faustnet reproduce representatives --out results --jobs 8
 
 trains the tuned recipe of FAUST-representative ({networks}) with other references: *random* training images of each class;
 *k-means*, the training images nearest the middles of as many clusters of a class's images, for one the medoid; and
-*prototype*, vectors that each layer learns (`faust-prototype`). The seed draws the images and the weights. This page is
+*prototype*, vectors that each layer learns (`faust-prototype`), with the scale and the learning rate that were tuned for
+images. The seed draws the images and the weights. This page is
 written by `python benchmarks/results.py` from `results/representatives.json`; every run's file is in
 `results/representatives/`.
 
 ![Accuracy by the number of references](../results/figures/representatives.svg)
+
+{words}
 
 ## By kind and number
 
@@ -82,7 +92,7 @@ Test accuracy in % at the last epoch, mean ± standard deviation over the draws 
 
 ## One image, drawn at random
 
-Each draw has weights of its own as well, so this spread is of both.
+Each draw has weights of its own as well, so this spread is of both, and what the choice of the image does is at most that.
 
 {spread}
 """
@@ -113,9 +123,24 @@ def sections(folder: Path) -> Iterator[str]:
 def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) -> str:
     names = {cell["name"] for cell in cells}
     measured = [trial for trial in trials if trial["validation_accuracy"] is not None and trial["study"] in names]
-    counts = ", ".join(f"{study} {len(mine)}" for study, mine in _by(measured, "study").items())
-    chosen = (CHOSEN.format(counts=counts) if counts else "") + (LOOKED_AT if "cifar10/mlp-mixup" in names else "")
-    return PAST.format(seeds=over_seeds(cells), table=markdown(PAIR_COLUMNS, pair_rows(cells)), chosen=chosen)
+    studies = _by(measured, "study")
+    counts = ", ".join(f"{study} {len(mine)}" for study, mine in studies.items())
+    edges = ", ".join(
+        cell["name"] for cell in in_order(cells) if cell["twin"] and at_the_edge(studies.get(cell["name"], []))
+    )
+    chosen = (CHOSEN.format(counts=counts) if counts else "") + (AT_THE_EDGE.format(names=edges) if edges else "")
+    chosen += "".join(f"\n\n{note}" for name, note in NOTES.items() if name in names)
+    table = markdown(PAIR_COLUMNS[:-1], [row[:-1] for row in pair_rows(cells)])  # without the time, which was shared
+    return PAST.format(seeds=over_seeds(cells), table=table, chosen=chosen)
+
+
+def at_the_edge(trials: list[dict[str, Any]]) -> bool:
+    """Whether the best one has the lowest or the highest learning rate of all."""
+    rates = [trial["changes"].get("optimiser.learning_rate") for trial in trials]
+    if not trials or None in rates:
+        return False
+    best = max(range(len(trials)), key=lambda number: trials[number]["validation_accuracy"])
+    return rates[best] in (min(rates), max(rates))
 
 
 def in_short(cells: list[dict[str, Any]]) -> str:
@@ -147,7 +172,24 @@ def representatives(folder: Path) -> str | None:
         return None
     tables = [f"{TITLES[dataset]}:\n\n{by_number(mine)}" for dataset, mine in _by(points, "dataset").items()]
     networks = ", ".join(_by(points, "network")).replace("x", "×")
-    return REPRESENTATIVES.format(networks=networks, tables="\n\n".join(tables), spread=spread(points))
+    words = "\n".join(in_words(dataset, mine) for dataset, mine in _by(points, "dataset").items())
+    return REPRESENTATIVES.format(networks=networks, words=words, tables="\n\n".join(tables), spread=spread(points))
+
+
+def in_words(dataset: str, points: list[dict[str, Any]]) -> str:
+    """What the points of a data set come to, next to a single image that is drawn at random."""
+    found = {(point["kind"], point["count"]): point for point in points}
+    one = found["random", 1]
+    names = {"random": "random images", "k-means": "images by k-means", "prototype": "prototypes"}
+    most = []
+    for kind, mine in _by(points, "kind").items():
+        best = max(mine, key=lambda point: point["mean"])
+        most.append(f"{best['count']} {names[kind]} {signed(best['mean'] - one['mean'])}")
+    medoid = signed(found["k-means", 1]["mean"] - one["mean"])
+    return (
+        f"- **{TITLES[dataset]}**: which image it is moves the accuracy by a standard deviation of {one['std']:.2f} at "
+        f"most, and the medoid by {medoid} on average. More of them, at the best number of each kind: {', '.join(most)}."
+    )
 
 
 def by_number(points: list[dict[str, Any]]) -> str:

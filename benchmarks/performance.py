@@ -94,10 +94,8 @@ def convolutions(found: dict[str, dict[str, Any]]) -> str:
             label = (
                 f"{machine}, {line['kind']} {widths}, heads of {line['head']}, batch {line['batch']}, {line['precision']}"
             )
-            peaks = [line.get(f"{system}_peak_mib") for system in ("backprop", "sequential", "wavefront")]
-            rows += [row + ["–" if peak is None else f"{peak:,.0f}" for peak in peaks] for row in step_rows([line], label)]
-    times = ["", "backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop"]
-    return table([*times, "MiB: backprop", "sequential", "wavefront"], rows)
+            rows += step_rows([line], label)
+    return table(["", "backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop"], rows)
 
 
 def memory(found: dict[str, dict[str, Any]]) -> str:

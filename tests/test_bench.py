@@ -1,7 +1,6 @@
 """The benchmark runs, and the page shows what the result files hold."""
 
 import json
-import runpy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,9 +78,3 @@ def test_the_result_files_have_what_scripts_rely_on(name: str) -> None:
     steps = json.loads((ROOT / "results" / f"bench-{name}.json").read_text())["steps"]
     assert {4, 8, 16} <= {line["layers"] for line in steps}
     assert all(line.keys() >= PROMISED for line in steps)
-
-
-def test_the_page_shows_what_was_measured() -> None:
-    performance = runpy.run_path(str(ROOT / "benchmarks" / "performance.py"))
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert performance["with_tables"](page, performance["results"]()) == page

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from conftest import run_to_end, small_method, started
-from faustnet.blocks import ConvLayer, Head, shrunk
+from faustnet.blocks import ConvLayer, Head, means_of_squares, shrunk
 from faustnet.data import Augmentation, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError
 from faustnet.evaluation import evaluating
-from faustnet.methods import METHODS, LocalMethod, build
+from faustnet.methods import METHODS, build
 from faustnet.methods.goodness import GoodnessMethod
 from faustnet.network import KINDS, NetworkSettings, embedding_network
 from faustnet.optimisers import OptimiserSettings
@@ -21,6 +21,7 @@ from faustnet.recipes import recipe_from
 from faustnet.running import train
 from faustnet.runs import Run
 from faustnet.training import Trainer, TrainingSettings
+from test_methods import CROSSING
 from test_wavefront import assert_same, stop_after
 
 CONVOLUTIONAL = KINDS[1:]
@@ -28,7 +29,7 @@ WITH_CONVOLUTIONS = [
     (name, kind)
     for name, method in METHODS.items()
     for kind in CONVOLUTIONAL
-    if issubclass(method, LocalMethod) and not issubclass(method, GoodnessMethod) and (name, kind) != ("cwc", "residual")
+    if name not in CROSSING and not issubclass(method, GoodnessMethod) and (name, kind) != ("cwc", "residual")
 ]
 MUON = OptimiserSettings("muon", learning_rate=5e-3)
 kinds = pytest.mark.parametrize("kind", CONVOLUTIONAL)
@@ -75,7 +76,6 @@ def test_a_network_computes_what_its_layers_are_said_to(kind: str) -> None:
 
 @pytest.mark.parametrize(("size", "side"), [((16, 24), (8, 8)), ((14, 7), (8, 7)), ((8, 8), (8, 8))])
 def test_pictures_shrink_by_means(size: tuple[int, int], side: tuple[int, int]) -> None:
-    """Where they cannot be equal squares, these overlap."""
     pictures, (high, wide) = torch.randn(2, 3, *size), size
 
     def squares(whole: int, parts: int) -> list[slice]:
@@ -84,6 +84,17 @@ def test_pictures_shrink_by_means(size: tuple[int, int], side: tuple[int, int]) 
     rows = [[pictures[:, :, y, x].mean(dim=(2, 3)) for x in squares(wide, side[1])] for y in squares(high, side[0])]
     expected = torch.stack([torch.stack(row, dim=2) for row in rows], dim=2)
     torch.testing.assert_close(shrunk(pictures, side), expected)
+    if not (high % side[0] or wide % side[1]):
+        torch.testing.assert_close(means_of_squares(pictures, side), expected)
+
+
+def test_gradients_of_means_lie_in_memory_as_the_pictures_do() -> None:
+    pictures = torch.randn(4, 6, 16, 24).to(memory_format=torch.channels_last).requires_grad_()
+    weights = torch.randn(4, 6, 8, 8)
+    found = torch.autograd.grad((means_of_squares(pictures, (8, 8)) * weights).sum(), pictures)[0]
+    expected = torch.autograd.grad((functional.adaptive_avg_pool2d(pictures, (8, 8)) * weights).sum(), pictures)[0]
+    torch.testing.assert_close(found, expected)
+    assert found.stride() == pictures.stride()
 
 
 @pytest.mark.parametrize(
@@ -103,10 +114,13 @@ def test_a_settled_network_sees_an_image_as_it_did_in_training_whatever_comes_wi
 
 
 @pytest.mark.parametrize(("name", "kind"), WITH_CONVOLUTIONS)
+@pytest.mark.parametrize(
+    "changes", [{"length": "free"}, {"length": "learned", "dropout": 0.3, "input_dropout": 0.2}, {"head": 0}], ids=str
+)
 def test_the_gradient_of_a_layers_loss_reaches_that_layer_and_its_head_alone(
-    name: str, kind: str, source: ImageSource
+    name: str, kind: str, changes: dict, source: ImageSource
 ) -> None:
-    method = started(name, source, settings(kind, length="free"))
+    method = started(name, source, settings(kind, **changes))
     index = torch.arange(48)
     losses = torch.cat(list(method.losses(source.plain(index), source.labels[index])))
     for number, loss in enumerate(losses):

@@ -68,7 +68,7 @@ def test_what_holds_for_every_method_holds_for_the_one_on_the_page(
     monkeypatch.chdir(tmp_path)
     mine = run_page(ROOT / "docs" / "adding-a-method.md")["FixedVectors"]
     assert METHODS[mine.name] is mine
-    test_methods.test_the_gradient_of_a_layers_loss_reaches_that_layer_alone(mine.name, {}, "activation", source)
+    test_methods.test_the_gradient_of_a_layers_loss_reaches_that_layer_alone(mine.name, {}, {}, source)
     test_methods.test_training_lowers_every_loss(mine.name, {}, source, held_out)
     test_methods.test_scores_have_a_row_for_each_voter_and_do_not_depend_on_the_batch(mine.name, {}, source)
     test_methods.test_the_same_seed_gives_the_same_weights_and_another_one_others(mine.name, {}, source, held_out)

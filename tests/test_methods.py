@@ -42,11 +42,21 @@ def batch(source: ImageSource, size: int = 48) -> tuple[torch.Tensor, torch.Tens
 
 
 @pytest.mark.parametrize(("name", "options"), [variant for variant in VARIANTS if variant[0] not in CROSSING], ids=str)
-@pytest.mark.parametrize("passes_on", ["activation", "embedding"])
+@pytest.mark.parametrize(
+    "network",
+    [
+        {},
+        {"passes_on": "embedding"},
+        {"length": "unit", "norm": "batch"},
+        {"length": "learned", "dropout": 0.3, "input_dropout": 0.2},
+        {"embedding": 0},
+    ],
+    ids=str,
+)
 def test_the_gradient_of_a_layers_loss_reaches_that_layer_alone(
-    name: str, options: dict, passes_on: str, source: ImageSource
+    name: str, options: dict, network: dict, source: ImageSource
 ) -> None:
-    method = started(name, source, NetworkSettings((24, 20, 16), 12, passes_on=passes_on), **options)
+    method = started(name, source, NetworkSettings(**{"widths": (24, 20, 16), "embedding": 12, **network}), **options)
     losses = torch.cat(list(method.losses(*batch(source))))
     assert len(losses) == 3
     for number, loss in enumerate(losses):

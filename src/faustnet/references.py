@@ -64,8 +64,8 @@ def choose_representatives(
 
 
 def middles(rows: Tensor, count: int) -> Tensor:
-    """Which rows stand for all of them: k-means from k-means++, then of each cluster the row that is nearest to its mean,
-    which for a single cluster is the medoid. (n, d) → (count,), all different"""
+    """Which rows stand for all of them: k-means from k-means++, then for each cluster the row nearest to its mean that
+    stands for no other, which for a single cluster is the medoid. (n, d) → (count,), all different"""
     centres = rows[torch.randint(len(rows), (1,))]
     for _ in range(count - 1):
         nearest = squared_distances(rows, centres).amin(dim=1).clamp_min(0)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from faustnet.bench.steps import Case, microseconds, scheduled_step
+from faustnet.data import ImageSource
 from faustnet.methods import build
 from faustnet.network import NetworkSettings
 from faustnet.optimisers import OptimiserSettings
@@ -38,11 +39,10 @@ def case_for(device: torch.device) -> Case:
     return Case(batch=512 // SMALLER[device.type], representatives=REPRESENTATIVES, precision=precision)
 
 
-def schedule_of(system: str, network: NetworkSettings, case: Case, device: torch.device) -> Schedule:
+def schedule_of(system: str, network: NetworkSettings, case: Case, source: ImageSource) -> Schedule:
     name, order = SYSTEMS[system]
-    source = case.source(device)
     options = {} if name == "backprop" else {"representatives": case.representatives, "scale": 5.0}
-    method = build(name, case.shape, case.classes, network, options).to(device)
+    method = build(name, case.shape, case.classes, network, options).to(source.labels.device)
     set_product_type(method, case.precision)
     method.start(source)
     return SCHEDULES[order](method, source, OPTIMISER)
@@ -52,6 +52,7 @@ def measure(network: NetworkSettings, device: torch.device, seconds: float) -> d
     """One line of the result file's `convolutions`."""
     torch.manual_seed(0)
     case, network = case_for(device), settings_for(network, device)
+    source = case.source(device)
     found: dict[str, Any] = {
         "kind": network.kind, "widths": network.widths, "head": network.head, "batch": case.batch,
         "representatives": case.representatives, "precision": case.precision,
@@ -59,21 +60,25 @@ def measure(network: NetworkSettings, device: torch.device, seconds: float) -> d
     with multiplying(case.precision):
         for system in SYSTEMS:
             if device.type == "cuda":
-                found[f"{system}_peak_mib"] = _peak(schedule_of(system, network, case, device), case, device)
-        steps = {f"{system}_us": scheduled_step(schedule_of(system, network, case, device), case) for system in SYSTEMS}
+                found[f"{system}_beside_mib"] = _most_beside(system, network, case, source)
+        steps = {f"{system}_us": scheduled_step(schedule_of(system, network, case, source), case) for system in SYSTEMS}
         return found | microseconds(steps, device, seconds, GROUP[device.type])
 
 
-def _peak(schedule: Schedule, case: Case, device: torch.device) -> float:
-    """MiB on a GPU in a few steps that are not recorded, above what there is between steps."""
+def _most_beside(system: str, network: NetworkSettings, case: Case, source: ImageSource) -> float:
+    """MiB on a GPU beside the images, the weights and what the optimiser remembers: gradients, activations and all that a
+    schedule keeps, at most, in a few steps that are not recorded."""
+    device = source.labels.device
+    before = torch.cuda.memory_allocated(device)
+    schedule = schedule_of(system, network, case, source)
     schedule.enter(0)
     schedule.ticks.recorded = False
     schedule.begin(*case.plan(), 0)
     schedule.step()
-    torch.cuda.synchronize(device)
-    before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     for _ in range(3):
         schedule.step()
     torch.cuda.synchronize(device)
-    return round((torch.cuda.max_memory_allocated(device) - before) / 2**20, 1)
+    most = torch.cuda.max_memory_allocated(device) - before
+    kept = [*schedule.method.parameters(), *schedule.method.buffers(), *schedule.state().values()]
+    return round((most - sum(tensor.nbytes for tensor in kept if tensor.is_cuda)) / 2**20, 1)

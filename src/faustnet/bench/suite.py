@@ -124,9 +124,9 @@ def measure_convolutions(device: torch.device, seconds: float, data_dir: Path | 
         ratios = [f"{name} {line[f'{name}_us'] / line['backprop_us']:.2f}" for name in ("sequential", "wavefront")]
         what = f"{line['kind']}, batch {line['batch']}, {line['precision']}"
         say(f"{what}: backprop {line['backprop_us'] / 1000:.1f} ms; times that: {', '.join(ratios)}")
-        if "backprop_peak_mib" in line:
-            peaks = [f"{name} {line[f'{name}_peak_mib']:,.0f} MiB" for name in convolutions.SYSTEMS]
-            say(f"  peak above the weights and their state: {', '.join(peaks)}")
+        if "backprop_beside_mib" in line:
+            most = [f"{name} {line[f'{name}_beside_mib']:,.0f} MiB" for name in convolutions.SYSTEMS]
+            say(f"  at most beside the weights and the optimiser's memory: {', '.join(most)}")
     return {"convolutions": found}
 
 

@@ -7,8 +7,7 @@ from typing import Annotated, NoReturn
 import torch
 import typer
 
-from faustnet.cli import classes, commands, shards, training
-from faustnet.cli.reproduce import reproduce
+from faustnet.cli import classes, commands, reproduce, shards, training
 from faustnet.devices import OUT_OF_MEMORY
 from faustnet.distributed import here, joined
 from faustnet.errors import FaustnetError, printable, require
@@ -22,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for command in (  # in the order of --help
+for _command in (  # in the order of --help
     training.train,
     commands.evaluate,
     commands.predict,
@@ -36,8 +35,8 @@ for command in (  # in the order of --help
     shards.shards,
     commands.bench,
 ):
-    app.command()(command)
-app.add_typer(reproduce, name="reproduce")
+    app.command()(_command)
+app.add_typer(reproduce.reproduce, name="reproduce")
 
 
 @app.callback(invoke_without_command=True)

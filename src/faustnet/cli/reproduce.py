@@ -154,7 +154,7 @@ def best(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """The strongest recipes, each beside its twin: the same network, data, optimiser and epochs, by backprop.
+    """The strongest recipes, FAUST's each beside its twin: the same network, data, optimiser and epochs, by backprop.
 
     Beyond the paper. Each run's result is a file in OUT/best; the table is OUT/best.json and .md. Ctrl-C loses nothing: the
     same command goes on.

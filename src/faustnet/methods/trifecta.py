@@ -56,13 +56,14 @@ class Trifecta(LabelMethod):
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         rows, found = self.rows(x, y), []
-        for layer in self.network:
+        for number, layer in enumerate(self.network, start=1):
             kept = layer.drop(rows)
             assert isinstance(kept, Tensor)
             _, activity = layer.transform(kept)  # reaches back to what made the rows, the layer before or the labels
             positive, negative = (goodness(activity) / activity.shape[-1]).chunk(2)
             found.append(symmetric_loss(positive, negative, self.sharpness))
-            rows, _ = layer.transform(kept.detach())  # the same numbers, from this layer alone
+            if number < len(self.network):
+                rows, _ = layer.transform(kept.detach())  # the same numbers, from this layer alone
         yield torch.stack(found)
 
     def scores(self, x: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ class Best:
 
 
 def best_names() -> list[str]:
-    """The recipes that have twins or could have, without these."""
+    """The recipes, without twins."""
     names = [name.removeprefix(FAMILY) for name in shipped_recipes() if name.startswith(FAMILY)]
     return [name for name in names if not name.endswith(TWIN)]
 
