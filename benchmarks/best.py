@@ -114,7 +114,7 @@ def recipe_text(best: Trial, count: int) -> str:
         f"# faustnet train --recipe {FAMILY}{best['study']}",
         f"# The best of {count} trials, {best['validation_accuracy']:.2%} of the validation images{after} "
         "(results/best-study.json).",
-        "# Test accuracy, machine and time: RESULTS.md.",
+        *(["# Test accuracy, machine and time: RESULTS.md."] if recipe.dataset != "digits" else []),
     ]
     table: dict[str, Any] = {"dataset": recipe.dataset}
     for key, value in stated(recipe).items():

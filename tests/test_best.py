@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,31 @@ def test_an_interrupted_run_goes_on_to_the_same_result(
     assert [epoch["losses"] for epoch in histories[0]] == [epoch["losses"] for epoch in histories[1]]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("where", ["faustnet.training.evaluate", "faustnet.reproduce.runner.write_result"])
+def test_a_request_to_end_is_heard_however_late_in_a_run_it_comes(
+    where: str, number: signal.Signals, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its last evaluation, or when it is done: the next run does not begin, and the same command goes on."""
+    module, name = where.rsplit(".", 1)
+    does = getattr(import_module(module), name)
+    short = changed(Best("digits/mlp", 0).recipe, {"training.epochs": 1})
+    monkeypatch.setattr(Best, "recipe", property(lambda self: changed(short, {"seed": self.seed})))
+
+    def asked(*arguments: object) -> object:
+        found = does(*arguments)
+        signal.raise_signal(number)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(where, asked)
+        assert faustnet("reproduce", "best", *DIGITS, "--no-twins", "--seeds", "2", "--out", tmp_path).code == 130
+    assert [path.name for path in (tmp_path / "best").glob("*.json")] == ["digits-mlp-0.json"]
+    assert [cell["seeds"] for cell in json.loads((tmp_path / "best.json").read_text())] == [1]
+    assert faustnet("reproduce", "best", *DIGITS, "--no-twins", "--seeds", "2", "--out", tmp_path).code == 0
+    assert len(list((tmp_path / "best").glob("*.json"))) == 2
+
+
 def test_the_table_is_written_with_each_result(
     made: Path, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +137,8 @@ def test_the_table_is_written_with_each_result(
         (["ablation", "--base", "digits/mpl"], "did you mean digits/mlp?"),
         (["ablation", "--base", "digits/mlp-backprop"], "did you mean digits/mlp?"),
         (["ablation", "--base", "digits/mlp", "--seeds", "0"], "from one seed to 1000, not 0"),
+        (["ablation", "--base", "cifar10/cwc"], "pieces of FAUST, and cifar10/cwc trains by cwc: choose another"),
+        (["table1", "--methods", "cwc", "--datasets", "digits"], "cwc has no paper recipe, so it is not in this table"),
     ],
 )
 def test_what_cannot_be_made_is_said_in_a_sentence(words: list[str], said: str, faustnet: Command, tmp_path: Path) -> None:

@@ -388,3 +388,23 @@ def test_an_interrupt_while_torch_is_imported_ends_the_command_with_a_word(swall
         env=os.environ | {"PYTHONPATH": places},
     )
     assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", "faustnet: interrupted\n")
+
+
+def test_an_interrupt_before_training_ends_the_command_with_a_word_too(
+    faustnet: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("faustnet.running.load_data", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    answer = faustnet("train", "--dataset", "digits", "--out", tmp_path / "run")
+    assert (answer.code, answer.err) == (130, "faustnet: interrupted\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left") as said:
+        write_whole(tmp_path / "model.onnx", b"content")
+    assert said.value.filename == str(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())

@@ -290,6 +290,8 @@ def test_an_npz_file_may_hold_colour_images_or_a_table(
     [
         ({"y_test": np.array(["a", "b", "c", "d", "a", "a"])}, "test images of class d but none to train on"),
         ({"y_train": np.array(["a"] * 12)}, "two classes or more"),
+        ({"y_train": np.arange(12) / 2, "y_test": np.zeros(6)}, "y_train in .* has a label 0.5: give whole numbers"),
+        ({"y_train": np.arange(12.0), "y_test": np.full(6, np.nan)}, "y_test in .* has a label nan: give whole numbers"),
         ({"y_train": np.array(["a", "b", "c"])}, "give each image a label"),
         ({"x_train": np.full((12, 6, 5), np.nan)}, "holds NaN, infinity"),
         ({"x_train": np.zeros((12, 7, 5), np.uint8)}, "make them alike"),

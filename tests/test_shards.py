@@ -289,8 +289,9 @@ def test_making_shards_that_was_killed_goes_on_and_is_complete_or_absent(
     assert not part.exists()
     assert kept.items() <= {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*.npy")}.items()
     assert sorted(path.name for path in folder.iterdir()) == ["classes.txt", "test", "train"]
-    with pytest.raises(FaustnetError, match="exists already"):
-        make_shards(str(pictures), folder)
+    for taken in (folder, Path(), Path("/")):
+        with pytest.raises(FaustnetError, match="exists already"):
+            make_shards(str(pictures), taken)
 
 
 def test_one_command_at_a_time_makes_shards_of_a_name(tmp_path: Path) -> None:

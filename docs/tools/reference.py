@@ -145,7 +145,7 @@ def _default(parameter: Any) -> str:
 
 def _cell(text: str) -> str:
     """With options, variables and assignments as code."""
-    return re.sub(r"(?<![\w-])(--[\w-]+|\$[A-Z_]+|[a-z_.]+=[\w.]+)", r"`\1`", text.replace("|", "\\|"))
+    return re.sub(r"(?<![\w-])(--[\w-]+|\$[A-Z_]+|[a-z_.]+=[\w.]*\w)", r"`\1`", text.replace("|", "\\|"))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -237,7 +237,8 @@ def _signature(name: str, member: Any) -> str:
 
 def _plain(annotation: str) -> str:
     """Without the modules of the names in it."""
-    text = re.sub(r"(?<!=)(?<!= )'(.*?)'", r"\1", re.sub(r"<class '(.*?)'>", r"\1", annotation))
+    text = re.sub(r"<class '(.*?)'>", r"\1", annotation)
+    text = re.sub(r"(= ?)?'(.*?)'", lambda found: found[0] if found[1] else found[2], text)  # defaults stay as they are
     return re.sub(r"(?:\w+\.)+(?=[A-Za-z])", "", text).replace("->", "→")
 
 

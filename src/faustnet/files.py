@@ -38,6 +38,9 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
         sync_folder(path.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk has no name
+        raise
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)

@@ -295,7 +295,9 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     except FileNotFoundError:
         raise FaustnetError(f"There is no {path}: check the name, or train first.") from None
     except (SafetensorError, OSError, ValueError) as error:
-        raise FaustnetError(f"{path} is damaged or not a safetensors file ({error}).") from None
+        raise FaustnetError(
+            f"{path} is damaged or not a safetensors file ({error}): copy it anew, or train again."
+        ) from None
 
 
 def _check_header(path: Path) -> None:

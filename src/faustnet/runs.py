@@ -120,8 +120,8 @@ class Run:
         try:
             content = parse_json(self._text(name))
         except FileNotFoundError:
-            gone = "it has been deleted" if self.finished else "its training has not come that far"
-            raise FaustnetError(f"{self.folder} has no {name}: {gone}.") from None
+            gone = "it has been deleted: put it back" if self.finished else "its training has not come that far: continue it"
+            raise FaustnetError(f"{self.folder} has no {name}: {gone}, or train anew.") from None
         except (ValueError, RecursionError):
             pass
         self._check(name, isinstance(content, kind))

@@ -277,9 +277,6 @@ def balanced(members: Sequence[Tensor], count: int, generator: torch.Generator) 
 def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
     """The trainer is stopped after its batch; a second signal interrupts at once, but for one of several ranks, to which
     torchrun passes on what they have had from the terminal."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def stop() -> None:
         if trainer.stopping and not trainer.agreement:
@@ -292,7 +289,11 @@ def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
 
 @contextmanager
 def on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call this on Ctrl-C, or a request to terminate; a signal that the process ignores stays ignored."""
+    """Call this on Ctrl-C, or a request to terminate; a signal that the process ignores stays ignored. Only the main thread
+    hears of signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def hear(number: int, frame: Any) -> None:
         stop()

@@ -73,9 +73,10 @@ def _run(arguments: list[str]) -> None:
     except OSError as error:
         name = printable(str(error.filename or "a file"))
         _fail(f"{name} cannot be used ({error.strerror or error}): check its name, rights and disk.")
-    except KeyboardInterrupt:
-        typer.echo("faustnet: interrupted", err=True)
-        sys.exit(130)
+    except SystemExit as end:
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # which Typer makes a silent end
+            typer.echo("faustnet: interrupted", err=True)
+        raise
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -73,7 +73,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a network and write a run folder: recipe, history, metrics, model."""
-    table: dict[str, Any] = read_recipe(recipe) if recipe else {}
+    table: dict[str, Any] = read_recipe(recipe) if recipe is not None else {}
     given = {
         "dataset": dataset,
         "method": method,

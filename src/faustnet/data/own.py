@@ -194,9 +194,12 @@ def load_npz(path: Path) -> DataSet:
         raise FaustnetError(
             f"y_train has labels of type {y_train.dtype} in {path}, and y_test of {y_test.dtype}: give numbers or words."
         )
+    for part, y in (("train", y_train), ("test", y_test)):
+        if y.dtype.kind == "f" and len(broken := y[y != np.floor(y)]):  # NaN is not itself
+            raise FaustnetError(f"y_{part} in {path} has a label {broken[0]}: give whole numbers or words.")
     names = np.unique(y_train)
     if len(names) < 2:
-        raise FaustnetError(f"y_train in {path} names {len(names)} class: give images of two classes or more.")
+        raise FaustnetError(f"y_train in {path} names {len(names)} classes: give images of two classes or more.")
     if len(unknown := np.setdiff1d(y_test, names)):
         raise FaustnetError(f"{path} has test images of class {unknown[0]} but none to train on: add some.")
     parts = []

@@ -105,9 +105,9 @@ def _write(
     attempts: Attempts,
 ) -> None:
     """All shards into FOLDER.part, less those that are there, and at last under its own name."""
-    part = folder.with_name(f"{folder.name}.part")
     if folder.exists():
         raise FaustnetError(f"{folder} exists already: choose another place for the shards.")
+    part = folder.with_name(f"{folder.name}.part")
     if any(len(name.splitlines()) != 1 for name in names):
         raise FaustnetError("A class has a name that is empty or of several lines: give it one of a single line.")
     facts = {"names": list(names), "images": {name: images.digest() for name, images in series.items()}}
@@ -125,8 +125,8 @@ def _write(
         (folder / BEGUN).unlink()
         sync_folder(folder.parent)
     except OSError as error:
-        again = "make room for it, and the same command goes on"
-        raise FaustnetError(f"{part} could not be written ({error.strerror}): {again}.") from None
+        again = "make room for it, and the same command goes on, or choose another place"
+        raise FaustnetError(f"{part} could not be written ({error.strerror or error}): {again}.") from None
 
 
 def _write_shards(

@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from faustnet.errors import unknown
+from faustnet.errors import require, unknown
 from faustnet.layers import PROTOTYPE_SIZE
 from faustnet.methods import method_named
 from faustnet.recipes import Recipe, changed, differences, dotted
@@ -102,6 +102,10 @@ class Ablation:
     def __post_init__(self) -> None:
         if self.base not in best_names():
             raise unknown("recipe among the best called", self.base, best_names())
+        method = Best(self.base, self.seed).recipe.method
+        require(
+            method.startswith("faust-"), f"These are pieces of FAUST, and {self.base} trains by {method}: choose another."
+        )
         if self.change not in dict(CHANGES):
             raise unknown("change called", self.change, dict(CHANGES))
 

@@ -58,6 +58,11 @@ class Watched:
 
     def end(self) -> None: ...
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether this process was asked to end, be it so late that the run was done."""
+        return self.trainer is not None and self.trainer.stopping and not self.stopping
+
     def stop(self) -> None:
         self.stopping = True
         if self.trainer is not None:
@@ -161,6 +166,8 @@ def attempt(
                     on_begin()
                     with Beating(functools.partial(_beat, order, claim, watched)):
                         train_wanted(wanted, order.out, choose_device(order.device).type, order.data_dir, watched)
+                    if watched.interrupted:
+                        raise Stopped
             except Diverged as error:
                 return Outcome(wanted, What.DIVERGED, error)
             except Held:  # by a machine that gave no sign for long, or by 'faustnet train'

@@ -11,7 +11,7 @@ from faustnet.data import DATASETS, DataSet
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.methods import METHODS
 from faustnet.model import Model
-from faustnet.recipes import Recipe, kinds_of_recipes, recipe_from, shipped_recipe, shipped_recipes
+from faustnet.recipes import Recipe, recipe_from, shipped_recipe, shipped_recipes
 
 FAMILIES = ("paper", "tuned")
 NETWORKS = ("3x500", "4x800")
@@ -60,7 +60,10 @@ class Wanted:
         if not re.fullmatch(r"[1-9]\d?x[1-9]\d{0,4}", self.network):
             raise FaustnetError(f"A network is given as its layers and their units, like 3x500, not {self.network!r}.")
         if self.recipe_name not in shipped_recipes():
-            raise unknown("recipe", self.recipe_name, shipped_recipes(), shown=kinds_of_recipes())
+            others = ", ".join(with_recipes([self.family], [self.dataset]))
+            raise FaustnetError(
+                f"{self.method} has no {self.family} recipe, so it is not in this table: choose among {others}."
+            )
 
     @property
     def recipe_name(self) -> str:

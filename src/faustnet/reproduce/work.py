@@ -65,6 +65,10 @@ class Lines:
     def ended(self, wanted: Job) -> None: ...
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 class Work:
     """What is to be trained by one command. `after` is called with each result."""
 
@@ -98,7 +102,7 @@ class Work:
             self.claim = claim
             sweep(claim.path.parent, claim.time)
             if self.workers.here and min(self.workers.jobs or 1, len(self.missing)) == 1:
-                with Beating(claim.beat):
+                with Beating(claim.beat), on_signals(_interrupt):
                     self._settle(self.missing, self._train_here)
             else:
                 self._by_workers()
@@ -138,8 +142,10 @@ class Work:
     def _train_here(self, free: list[Job]) -> bool:
         for wanted in free:
             heard = (functools.partial(tell, wanted) for tell in (self.audience.begun, self.audience.epoch))
-            self._hear(attempt(self.order, wanted, *heard))
-            self._look_for_results()
+            try:
+                self._hear(attempt(self.order, wanted, *heard))
+            finally:
+                self._look_for_results()  # one may be there though this was interrupted
         return False
 
     def _by_workers(self) -> None:
