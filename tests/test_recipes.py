@@ -2,6 +2,7 @@ import tomllib
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from faustnet.errors import FaustnetError
@@ -80,6 +81,11 @@ def test_a_recipe_says_only_what_differs_from_the_defaults() -> None:
     assert differences(changed, recipe) == {"seed": (8, 7), "training.epochs": (4, 3)}
 
 
+def test_numbers_of_numpy_and_paths_will_do() -> None:
+    table = {"dataset": Path("own.npz"), "seed": np.int64(3), "optimiser": {"learning_rate": np.float32(0.5)}}
+    assert recipe_from(table) == recipe_from({"dataset": "own.npz", "seed": 3, "optimiser": {"learning_rate": 0.5}})
+
+
 def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
     assert recipe_from({"method": "backprop"}, recipe_from(FULL)).options == {"label_smoothing": 0.0, "mixup": 0.0}
 
@@ -87,6 +93,7 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
+        ("digits", "A recipe is a table, such as {'dataset': 'digits'}, not 'digits'"),
         ({"epoch": 3}, "no key in a recipe called 'epoch'"),
         ({"training": {"epoch": 3}}, r"no key in \[training\] called 'epoch': did you mean epochs"),
         ({"options": {"scael": 1.0}}, "no key in the method faust-representative called 'scael': did you mean scale"),

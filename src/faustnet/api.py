@@ -22,7 +22,8 @@ def train(
     tensorboard: bool = False,
 ) -> Run:
     """Train what `recipe` describes, in tables as a recipe file has them, into the folder `out`. With `tensorboard` there
-    are curves for it in `out`/tensorboard too.
+    are curves for it in `out`/tensorboard too. Ctrl-C ends it after a batch, with all that was done kept in `out`, and
+    raises KeyboardInterrupt; with `resume` it goes on from there.
 
     >>> run = train({"dataset": "mnist", "network": {"widths": [500, 500, 500]}, "training": {"epochs": 5}}, "runs/mnist")
     >>> run.metrics["test_accuracy"]

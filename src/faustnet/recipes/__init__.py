@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from faustnet.data import STREAM, Augmentation
 from faustnet.errors import STEERING, FaustnetError, unknown
@@ -89,6 +92,8 @@ def recipe_from(table: Mapping[str, Any], defaults: Recipe | None = None) -> Rec
 
     The options of another method than the defaults' are not taken over.
     """
+    if not isinstance(table, Mapping):
+        raise FaustnetError(f"A recipe is a table, such as {{'dataset': 'digits'}}, not {_shown(table)}.")
     base = as_table(defaults or Recipe())
     if table.get("method", base["method"]) != base["method"]:
         base["options"] = {}
@@ -238,6 +243,10 @@ def _fitting(table: Mapping[str, Any], types: Mapping[str, Any], where: str) -> 
 
 
 def _converted(value: Any, kind: Any, what: str) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if kind is str and isinstance(value, os.PathLike):
+        value = os.fspath(value)
     if get_origin(kind) is tuple:
         item_kind = get_args(kind)[0]
         if isinstance(value, list | tuple):
