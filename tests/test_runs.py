@@ -299,7 +299,7 @@ def test_a_mistake_that_shows_late_leaves_no_folder(faustnet: Command, tmp_path:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_ends_at_a_batch_and_continues_to_the_same_weights(
     number: int, uninterrupted: dict[str, torch.Tensor], faustnet: Command, tmp_path: Path
 ) -> None:

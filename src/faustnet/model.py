@@ -216,6 +216,7 @@ class Model:
         return {
             "voters": self.method.voters,
             "layers": None if layers is None else list(layers),
+            "weights": list(self.method.prediction.weights) or None,
             **asdict(evaluate(self.method, source, layers)),
             "class_names": self.class_names,
             "seconds_per_image": seconds_per_image(self.method, source),

@@ -30,6 +30,9 @@ def print_evaluation(result: dict[str, Any]) -> None:
     voters = zip(result["voters"], result["layer_accuracy"], result["first_layers_accuracy"], strict=True)
     columns = ("alone", "with all before")
     print_table(("", *columns), [(name, f"{one:.2%}", f"{all_:.2%}") for name, one, all_ in voters], numbers=columns)
+    if result["weights"] and not result["layers"]:
+        weights = ", ".join(f"{weight:g}" for weight in result["weights"])
+        print(f"The votes count {weights} in the accuracy above, and all alike in the table.")
     passes = result["forward_passes"]
     cost = f"{passes} forward pass{'es' if passes > 1 else ''} and {result['seconds_per_image'] * 1e6:.1f} µs"
     print(f"{cost} for an image\nConfusion, true class by row:")

@@ -289,8 +289,8 @@ def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
 
 @contextmanager
 def on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call this on Ctrl-C, or a request to terminate; a signal that the process ignores stays ignored. Only the main thread
-    hears of signals."""
+    """Call this on Ctrl-C, on a request to terminate, or when the terminal is closed; a signal that the process ignores
+    stays ignored. Only the main thread hears of signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -298,7 +298,9 @@ def on_signals(stop: Callable[[], None]) -> Iterator[None]:
     def hear(number: int, frame: Any) -> None:
         stop()
 
-    heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # of which not every system has the last
+    known = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    heard = [number for number in known if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, hear) for number in heard}
     try:
         yield
