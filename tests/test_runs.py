@@ -49,10 +49,13 @@ def start(folder: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
 
 
 def signalled(number: int, batch: int) -> str:
-    """Python that makes a process send itself a signal after so many batches."""
+    """Python that makes a process send itself a signal after so many batches, which it does not ignore, whatever these tests
+    were started by."""
     return f"""
-import os
+import os, signal
 from faustnet.progress import Lines
+if signal.getsignal({int(number)}) is signal.SIG_IGN:
+    signal.signal({int(number)}, signal.SIG_DFL)
 shown, done = Lines.batch, []
 def counted(self):
     shown(self)
