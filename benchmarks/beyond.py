@@ -10,6 +10,7 @@ from typing import Any
 from faustnet.paper import RECORDS, TITLES
 from faustnet.report.comparisons import CHANGE_COLUMNS, PAIR_COLUMNS, change_rows, in_order, markdown, pair_rows
 from faustnet.report.table1 import ours, over_seeds, signed
+from trials import best_of
 
 KINDS = {"mlp": "MLP", "cnn": "CNN", "cwc": "CwC", "trifecta": "the Trifecta"}  # recipes' names begin so
 PAST = """## Past the paper
@@ -136,11 +137,10 @@ def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) ->
 
 def at_the_edge(trials: list[dict[str, Any]]) -> bool:
     """Whether the best one has the lowest or the highest learning rate of all."""
-    rates = [trial["changes"].get("optimiser.learning_rate") for trial in trials]
-    if not trials or None in rates:
+    if not trials:
         return False
-    best = max(range(len(trials)), key=lambda number: trials[number]["validation_accuracy"])
-    return rates[best] in (min(rates), max(rates))
+    rates = [trial["changes"]["optimiser.learning_rate"] for trial in trials]
+    return best_of(trials)["changes"]["optimiser.learning_rate"] in (min(rates), max(rates))
 
 
 def in_short(cells: list[dict[str, Any]]) -> str:

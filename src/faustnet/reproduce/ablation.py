@@ -9,7 +9,7 @@ from typing import Any
 
 from faustnet.errors import require, unknown
 from faustnet.layers import PROTOTYPE_SIZE
-from faustnet.methods import method_named
+from faustnet.methods import Faust, method_named
 from faustnet.recipes import Recipe, changed, differences, dotted
 from faustnet.report.comparisons import CHANGE_COLUMNS, change_rows, markdown
 from faustnet.reproduce.best import Best, best_names
@@ -104,7 +104,8 @@ class Ablation:
             raise unknown("recipe among the best called", self.base, best_names())
         method = Best(self.base, self.seed).recipe.method
         require(
-            method.startswith("faust-"), f"These are pieces of FAUST, and {self.base} trains by {method}: choose another."
+            issubclass(method_named(method), Faust),
+            f"These are pieces of FAUST, and {self.base} trains by {method}: choose another.",
         )
         if self.change not in dict(CHANGES):
             raise unknown("change called", self.change, dict(CHANGES))
