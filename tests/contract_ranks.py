@@ -1,0 +1,38 @@
+"""Trains a user's classes on two ranks: python contract_ranks.py FOLDER writes what the first rank has at the end, as
+tensors, or the sentence with which the training was refused."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from faustnet.distributed import Arrangement, counts_of
+from faustnet.errors import FaustnetError
+from ranks import on_ranks, outcome
+from user_classes import NormLayer, OwnLayer, OwnsParameter, TemperatureLayer, TemperatureMethod, own_trainer
+
+CASES: dict[str, tuple[Any, ...]] = {  # what `own_trainer` is given, by name
+    "batch norm": ((OwnLayer, NormLayer, NormLayer),),
+    "temperature": ((TemperatureLayer,) * 3, "sequential", TemperatureMethod),
+    "own parameter": ((OwnLayer,) * 3, "sequential", OwnsParameter),
+}
+
+
+def train_all(folder: Path) -> None:
+    """What one of the ranks does."""
+    for name in ("1x2", "2x1"):
+        arrangement = Arrangement.make(*counts_of(name, 2), torch.device("cpu"))
+        for case, about in CASES.items():
+            try:
+                found = outcome(own_trainer(*about, arrangement=arrangement))
+            except FaustnetError as error:
+                (folder / f"{case}-{name}-{arrangement.rank}.txt").write_text(str(error))
+                continue
+            if arrangement.is_first:
+                save_file(found, folder / f"{case}-{name}.safetensors")
+
+
+if __name__ == "__main__":
+    on_ranks(2, train_all, Path(sys.argv[1]))

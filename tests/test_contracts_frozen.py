@@ -1,0 +1,94 @@
+"""Parameters that a user has frozen stay as they are under every schedule, and the rest is trained."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+
+from conftest import run_to_end
+from faustnet.layers import Layer
+from faustnet.methods import LocalMethod
+from faustnet.optimisers import OptimiserSettings
+from faustnet.training import Trainer
+from user_classes import NormLayer, OwnLayer, TemperatureLayer, assert_same_state, fails, own_trainer, trained
+
+SCHEDULES = ("sequential", "wavefront", "greedy")
+
+
+def freeze(*names: str) -> Callable[[LocalMethod], None]:
+    def change(method: LocalMethod) -> None:
+        for name, parameter in method.named_parameters():
+            parameter.requires_grad_(not name.startswith(names))
+
+    return change
+
+
+FROZEN = {"layer": "network.layers.1.", "first layer": "network.layers.0.", "weight": "network.layers.1.linear.weight"}
+LAYERS = {"batched": OwnLayer, "one by one": NormLayer}
+
+
+def known_defect(schedule: str, frozen: str, layer: str) -> Sequence[pytest.MarkDecorator]:
+    if schedule == "wavefront":
+        return [fails("it trains the frozen parameters of batched layers, and raises for others")]
+    alone = schedule == "greedy" or layer == "one by one"
+    return [fails("a loss without any gradient raises")] if alone and frozen.endswith(".") else []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "frozen", "layer"),
+    [
+        pytest.param(
+            schedule, prefix, LAYERS[layer], id=f"{schedule}-{what}-{layer}", marks=known_defect(schedule, prefix, layer)
+        )
+        for schedule in SCHEDULES
+        for what, prefix in FROZEN.items()
+        for layer in LAYERS
+    ],
+)
+def test_frozen_parameters_stay_and_the_rest_is_trained(schedule: str, frozen: str, layer: Callable[[int], Layer]) -> None:
+    """Weight decay does not reach them either."""
+    decaying = OptimiserSettings("adamw", weight_decay=0.1)
+    made = own_trainer([layer] * 3, schedule, change=freeze(frozen), optimiser=decaying)
+    before = {name: tensor.clone() for name, tensor in made.method.named_parameters()}
+    run_to_end(made)
+    stayed = {name for name, tensor in made.method.named_parameters() if torch.equal(tensor, before[name])}
+    assert stayed == {name for name in before if name.startswith(frozen)}
+
+
+@fails("the wavefront trains them")
+@pytest.mark.parametrize("frozen", FROZEN.values(), ids=FROZEN)
+def test_with_frozen_parameters_the_wavefront_is_the_sequential_schedule(frozen: str) -> None:
+    one, other = (trained([OwnLayer] * 3, schedule, change=freeze(frozen)) for schedule in ("wavefront", "sequential"))
+    assert_same_state(one, other)
+
+
+def done(trainer: Trainer) -> int:
+    """Batches so far."""
+    return len(trainer.history) * trainer.batches + trainer.batch
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        pytest.param("sequential", marks=fails("a state that remembers nothing of frozen parameters is refused")),
+        "wavefront",
+        pytest.param("greedy", marks=fails("so it is here, and a layer with nothing to train raises")),
+    ],
+)
+@pytest.mark.parametrize("frozen", FROZEN.values(), ids=FROZEN)
+def test_a_training_with_frozen_parameters_can_be_continued(schedule: str, frozen: str) -> None:
+    whole, begun, continued = (own_trainer([OwnLayer] * 3, schedule, change=freeze(frozen)) for _ in range(3))
+    run_to_end(whole)
+    half = begun.epochs * begun.batches // 2  # in the middle of an epoch, of the second layer under the greedy schedule
+    assert not begun.run(lambda: begun.stop() if done(begun) == half else None, lambda epoch: None)
+    continued.restore(*begun.state_on_host())
+    run_to_end(continued)
+    assert_same_state(continued, whole)
+
+
+@fails("a state that remembers nothing of it is refused")
+def test_a_training_with_a_parameter_that_nothing_reads_can_be_continued() -> None:
+    begun, continued = (own_trainer([TemperatureLayer] * 2) for _ in range(2))
+    assert not begun.run(begun.stop, lambda epoch: None)
+    continued.restore(*begun.state_on_host())
+    assert_same_state(continued, begun)

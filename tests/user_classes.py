@@ -1,0 +1,277 @@
+"""Layers and methods as a user of the package writes them, and a small training of them in double precision."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from faustnet.data import Images, ImageSource, Scaling
+from faustnet.distributed import Arrangement
+from faustnet.layers import Layer, Linear
+from faustnet.methods import LocalMethod
+from faustnet.network import Network, NetworkSettings, Shape
+from faustnet.optimisers import OptimiserSettings
+from faustnet.training import Trainer, TrainingSettings
+
+BATCH, BATCHES, CLASSES, PIXELS = 24, 4, 4, 64
+WIDTH = 12  # of activations, which are also the embeddings
+
+
+class OwnLayer(Layer):
+    """A layer with the package's linear module: only its activation function and its buffers are the user's."""
+
+    def __init__(self, inputs: int, activation: str = "relu"):
+        super().__init__(inputs, WIDTH, WIDTH, dropout=0.0)
+        self.linear = Linear(inputs, WIDTH)
+        self.activation = activation
+
+    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
+        activity = getattr(torch, self.activation)(self.linear(rows))
+        return activity, activity
+
+
+class MaskedLayer(OwnLayer):
+    """Half of the units are off, by a random choice that is made once."""
+
+    mask: Tensor
+
+    def __init__(self, inputs: int):
+        super().__init__(inputs)
+        self.register_buffer("mask", (torch.rand(WIDTH) < 0.5).double() * 2)
+
+    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
+        activity = super().transform(rows)[0] * self.mask
+        return activity, activity
+
+
+class LoneMaskedLayer(MaskedLayer):
+    """The same, one by one."""
+
+    stackable: ClassVar[bool] = False
+
+
+class ModuleLayer(OwnLayer):
+    """The activation function is a module, whose settings differ between layers."""
+
+    def __init__(self, inputs: int, slope: float):
+        super().__init__(inputs)
+        self.function = nn.LeakyReLU(slope)
+
+    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
+        activity = self.function(self.linear(rows))
+        return activity, activity
+
+
+class CallableLayer(OwnLayer):
+    """The activation function is a plain function."""
+
+    def __init__(self, inputs: int, function: Callable[[Tensor], Tensor]):
+        super().__init__(inputs)
+        self.function = function
+
+    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
+        activity = self.function(self.linear(rows))
+        return activity, activity
+
+
+class TemperatureLayer(OwnLayer):
+    """Has a parameter that only the loss of the layer reads."""
+
+    def __init__(self, inputs: int):
+        super().__init__(inputs)
+        self.temperature = nn.Parameter(torch.ones(()))
+
+
+class NormLayer(OwnLayer):
+    """One of torch's batch norms follows the linear module."""
+
+    stackable: ClassVar[bool] = False
+
+    def __init__(self, inputs: int):
+        super().__init__(inputs)
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
+        activity = torch.relu(self.norm(self.linear(rows)))
+        return activity, activity
+
+
+class PictureNormLayer(NormLayer):
+    """The same over 3 channels of 2×2 pixels."""
+
+    def __init__(self, inputs: int):
+        super().__init__(inputs)
+        self.norm = nn.BatchNorm2d(3)
+
+    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
+        activity = torch.relu(self.norm(self.linear(rows).unflatten(1, (3, 2, 2)))).flatten(1)
+        return activity, activity
+
+
+class RunningMeanLayer(OwnLayer):
+    """Subtracts a running mean, a buffer that every step of training replaces."""
+
+    stackable: ClassVar[bool] = False
+    running: Tensor
+
+    def __init__(self, inputs: int):
+        super().__init__(inputs)
+        self.register_buffer("running", torch.zeros(WIDTH))
+
+    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
+        linear = self.linear(rows)
+        if self.training:
+            self.running = 0.9 * self.running + 0.1 * linear.detach().mean(dim=0)
+        activity = torch.relu(linear - self.running)
+        return activity, activity
+
+
+class PlainLayer(Layer):
+    """Has no module of the package: two of torch's linear modules, for the activation and for the embedding."""
+
+    def __init__(self, inputs: int):
+        super().__init__(inputs, WIDTH, 5, dropout=0.0)
+        self.body, self.head = nn.Linear(inputs, WIDTH), nn.Linear(WIDTH, 5)
+
+    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
+        activation = torch.relu(self.body(rows))
+        return activation, self.head(activation)
+
+
+class PlainConvLayer(Layer):
+    """Has no module of the package: two of torch's convolutions of 8×8 pixels, and a linear module."""
+
+    stackable: ClassVar[bool] = False
+
+    def __init__(self, inputs: int = PIXELS):
+        super().__init__(inputs, 8 * 4 * 4, 5, dropout=0.0)
+        self.first = nn.Conv2d(1, 4, 3, padding=1)  # → (4, 8, 8)
+        self.second = nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=2)  # → (8, 4, 4)
+        self.head = nn.Linear(8 * 4 * 4, 5)
+
+    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
+        activation = torch.relu(self.second(torch.relu(self.first(rows.unflatten(1, (1, 8, 8)))))).flatten(1)
+        return activation, self.head(activation)
+
+
+class OwnMethod(LocalMethod):
+    """Each layer learns to map images close to a fixed random vector for their class. Prediction needs no preparation."""
+
+    name: ClassVar[str] = "own-method"
+    summary: ClassVar[str] = "cross entropy of the products with a random vector for every class"
+    vectors: Tensor  # (C, e)
+
+    def __init__(self, network: Network, classes: int):
+        super().__init__(network, classes)
+        size = network.embedding_sizes[0]
+        self.register_buffer("vectors", torch.randn(classes, size, generator=torch.Generator().manual_seed(1)))
+
+    @classmethod
+    def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
+        inputs = [shape[0] * shape[1] * shape[2], *[WIDTH] * (len(settings.widths) - 1)]
+        return Network([OwnLayer(size) for size in inputs], settings.dropout)
+
+    def rows(self, x: Tensor, y: Tensor) -> Tensor:
+        return x.flatten(1)
+
+    def products(self, embedding: Tensor) -> Tensor:
+        return embedding @ self.vectors.to(embedding).mT
+
+    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        pairs = zip(self.products(embedding), y, strict=True)
+        return torch.stack([functional.cross_entropy(products, labels) for products, labels in pairs])
+
+    def scores(self, x: Tensor) -> Tensor:
+        return torch.stack([self.products(embedding) for embedding in self.network.walk(x)])
+
+
+class TemperatureMethod(OwnMethod):
+    """Divides the products by the temperature of each layer."""
+
+    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        temperatures = torch.stack([layer.temperature for layer in list(self.network)[layers]])
+        return super().local_loss(embedding / temperatures[:, None, None], y, layers)
+
+
+class PenaltyMethod(OwnMethod):
+    """Adds a penalty on the weights of each layer, which the loss takes from the network."""
+
+    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        penalties = torch.stack([layer.linear.weight.square().sum() for layer in list(self.network)[layers]])
+        return super().local_loss(embedding, y, layers) + 0.1 * penalties
+
+
+class MaskingMethod(OwnMethod):
+    """Changes a buffer of its layers from epoch to epoch, in place."""
+
+    def enter_epoch(self, share: float) -> None:
+        for layer in self.network:
+            layer.mask[: int(share * WIDTH)] = 0.5
+
+
+class OwnsParameter(OwnMethod):
+    """Has a trainable scale of its own, for all layers together."""
+
+    def __init__(self, network: Network, classes: int):
+        super().__init__(network, classes)
+        self.sharpness = nn.Parameter(torch.ones(()))
+
+    def products(self, embedding: Tensor) -> Tensor:
+        return super().products(embedding) * self.sharpness
+
+
+def images() -> ImageSource:
+    """Random pixels, the same each time, and labels; scaled in double precision."""
+    count = BATCH * BATCHES
+    pixels = torch.randint(256, (count, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    made = Images(pixels, torch.arange(count) % CLASSES)
+    scaling = Scaling.of(made)
+    exact = Scaling(scaling.mean.double(), scaling.deviation.double())
+    return ImageSource(made, exact, [str(number) for number in range(CLASSES)])
+
+
+def network_of(*layers: Callable[[int], Layer]) -> Network:
+    """Layers that follow one another, with the same weights each time."""
+    torch.manual_seed(0)
+    inputs: Iterable[int] = (PIXELS, *[WIDTH] * (len(layers) - 1))
+    return Network([layer(size) for layer, size in zip(layers, inputs, strict=True)], dropout=0.0)
+
+
+def own_trainer(
+    layers: Sequence[Callable[[int], Layer]],
+    schedule: str = "sequential",
+    method: type[LocalMethod] = OwnMethod,
+    *,
+    change: Callable[[LocalMethod], None] = lambda method: None,
+    optimiser: OptimiserSettings | None = None,
+    arrangement: Arrangement | None = None,
+) -> Trainer:
+    """Of three epochs of four steps; `change` is made to the method before training."""
+    made = method(network_of(*layers), CLASSES).double()
+    change(made)
+    settings = TrainingSettings(epochs=3, batch_size=BATCH, schedule=schedule, evaluate_every=10**6)
+    optimiser = optimiser or OptimiserSettings(learning_rate=0.01)
+    return Trainer(made, images(), images(), settings, optimiser, seed=0, arrangement=arrangement)
+
+
+def trained(*about: Any, **more: Any) -> Trainer:
+    """What `own_trainer` makes of this, at the end of the training."""
+    made = own_trainer(*about, **more)
+    assert made.run(lambda: None, lambda epoch: None)
+    return made
+
+
+def assert_same_state(one: Trainer, other: Trainer) -> None:
+    """Parameters, buffers, the optimisers' memory, losses."""
+    mine, others = one.state()[0], other.state()[0]
+    assert mine.keys() == others.keys()
+    for name, tensor in mine.items():
+        torch.testing.assert_close(tensor, others[name], rtol=1e-7, atol=1e-12, msg=lambda text, name=name: name + text)
+
+
+def fails(reason: str) -> pytest.MarkDecorator:
+    """A known defect. The test passes as soon as the defect is fixed, and then this mark has to be removed."""
+    return pytest.mark.xfail(strict=True, reason=reason)
