@@ -28,6 +28,7 @@ WEIGHTS = Path(__file__).parent / "fixtures" / "0.1" / "weights.safetensors"
 CLASSES, IMAGES, BATCH, EPOCHS = 4, 160, 32, 10  # 5 batches in each epoch, 50 steps
 SCORED = 3  # images
 TOLERANCE = 1e-9  # relative to the largest value of a tensor
+SCORE_TOLERANCE = 1e-6  # a score may be the root of a squared distance near 0, which enlarges rounding errors
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,7 @@ def test_a_method_learns_the_same_weights_as_in_version_0_1(name: str, schedule:
     expected, found = stored()[f"{name}/{reference(CASES[name], schedule)}"], learned(CASES[name], schedule)
     assert found.keys() == expected.keys()
     differences = {key: difference(found[key], tensor) for key, tensor in expected.items()}
+    assert differences.pop("scores") <= SCORE_TOLERANCE
     assert max(differences.values()) <= TOLERANCE, differences
 
 
