@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from faustnet.data import DATASETS
-from faustnet.devices import choose_device
+from faustnet.system.devices import choose_device
 from faustnet.errors import FaustnetError, unknown
-from faustnet.recipes import (
+from faustnet.runs.recipes import (
     Recipe,
     assigned,
     changed,

@@ -38,7 +38,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from faustnet import FaustClassifier
-from faustnet.environment import environment
+from faustnet.system.environment import environment
 
 Table = tuple[np.ndarray, np.ndarray]
 FOLDS, REPETITIONS = 5, 3

@@ -185,7 +185,7 @@ def keep(line: dict[str, Any]) -> None:
     """Put a loader's figures in place of those of its last time."""
     import torch
 
-    from faustnet.environment import environment
+    from faustnet.system.environment import environment
 
     before = json.loads(RESULT.read_text()) if RESULT.exists() else []
     others = [other for other in before if other["loader"] != line["loader"]]

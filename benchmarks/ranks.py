@@ -27,13 +27,13 @@ from torch import Tensor
 from torch import distributed as dist
 
 from faustnet.data import Augmentation, Images, ImageSource, Scaling
-from faustnet.distributed import Arrangement, counts_of, from_first
-from faustnet.environment import environment
+from faustnet.training.distributed import Arrangement, counts_of, from_first
+from faustnet.system.environment import environment
 from faustnet.methods import METHODS, LocalMethod, build
-from faustnet.network import NetworkSettings
-from faustnet.optimisers import OptimiserSettings
-from faustnet.randomness import seeded
-from faustnet.training import Trainer, TrainingSettings
+from faustnet.nn.network import NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.system.randomness import seeded
+from faustnet.training.trainer import Trainer, TrainingSettings
 
 RESULTS = Path(__file__).parents[1] / "results" / "distributed.json"
 ARRANGEMENTS = {2: ("2x1", "1x2"), 4: ("4x1", "1x4", "2x2")}  # rows × layers, by the number of ranks

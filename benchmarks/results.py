@@ -17,8 +17,8 @@ from typing import Any
 import beyond
 import new_classes
 from estimator import lines
-from faustnet.paper import TITLES
-from faustnet.recipes import recipe_from
+from faustnet.report.paper import TITLES
+from faustnet.runs.recipes import recipe_from
 from faustnet.report.comparisons import markdown
 from faustnet.report.table1 import as_markdown, difference
 from faustnet.reproduce.results import read_results, summary

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from faustnet.environment import environment
-from faustnet.recipes import Recipe
+from faustnet.system.environment import environment
+from faustnet.runs.recipes import Recipe
 from faustnet.reproduce.results import write_lines
 from faustnet.reproduce.runner import data_of
-from faustnet.running import set_up
-from faustnet.training import Diverged
+from faustnet.runs.session import set_up
+from faustnet.training.trainer import Diverged
 
 RECIPES = Path(__file__).parents[1] / "src/faustnet/recipes"
 

@@ -16,9 +16,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from faustnet.devices import choose_device
+from faustnet.system.devices import choose_device
 from faustnet.methods import METHODS
-from faustnet.recipes import Recipe, put, recipe_from, to_toml
+from faustnet.runs.recipes import Recipe, put, recipe_from, to_toml
 from faustnet.reproduce.wanted import on_validation
 from trials import RECIPES, Trial, best_of, read, run, save, write_recipe
 

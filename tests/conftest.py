@@ -15,10 +15,10 @@ import torch
 from faustnet.cli import main
 from faustnet.data import DataSet, ImageSource, Scaling, load_data
 from faustnet.methods import Method, build
-from faustnet.network import NetworkSettings
-from faustnet.optimisers import OptimiserSettings
-from faustnet.randomness import seeded
-from faustnet.training import Trainer, TrainingSettings
+from faustnet.nn.network import NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.system.randomness import seeded
+from faustnet.training.trainer import Trainer, TrainingSettings
 
 SMALL = NetworkSettings((64, 48), 32)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from faustnet.distributed import Arrangement, counts_of
+from faustnet.training.distributed import Arrangement, counts_of
 from faustnet.errors import FaustnetError
 from ranks import on_ranks, outcome
 from user_classes import NormLayer, OwnLayer, OwnsParameter, TemperatureLayer, TemperatureMethod, own_trainer

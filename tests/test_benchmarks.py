@@ -13,9 +13,9 @@ import beyond
 import new_classes
 from conftest import run_to_end
 from faustnet.data import DataSet
-from faustnet.paper import RECORDS
-from faustnet.recipes import Recipe, changed, recipe_from, shipped_recipe
-from faustnet.running import set_up
+from faustnet.report.paper import RECORDS
+from faustnet.runs.recipes import Recipe, changed, recipe_from, shipped_recipe
+from faustnet.runs.session import set_up
 
 SMALL = ("network.widths=[24,16]", "network.embedding=8", "training.batch_size=64")
 

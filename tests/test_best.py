@@ -14,7 +14,7 @@ import faustnet as package
 from conftest import Answer, started
 from faustnet.data import ImageSource
 from faustnet.losses import squared_distances
-from faustnet.recipes import Recipe, as_table, changed, differences, recipe_from, shipped_recipes
+from faustnet.runs.recipes import Recipe, as_table, changed, differences, recipe_from, shipped_recipes
 from faustnet.reproduce import ablation
 from faustnet.reproduce.ablation import AS_IT_IS, CHANGES, Ablation, ablations, summary, with_change
 from faustnet.reproduce.best import TWIN, Best, best_names
@@ -84,7 +84,7 @@ def test_an_interrupted_run_goes_on_to_the_same_result(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("where", ["faustnet.training.evaluate", "faustnet.reproduce.runner.write_result"])
+@pytest.mark.parametrize("where", ["faustnet.training.trainer.evaluate", "faustnet.reproduce.runner.write_result"])
 def test_a_request_to_end_is_heard_however_late_in_a_run_it_comes(
     where: str, number: signal.Signals, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

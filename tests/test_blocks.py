@@ -9,18 +9,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from conftest import run_to_end, small_method, started
-from faustnet.blocks import ConvLayer, Head, means_of_squares, shrunk
+from faustnet.nn.conv import ConvLayer, Head, means_of_squares, shrunk
 from faustnet.data import Augmentation, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError
-from faustnet.evaluation import evaluating
+from faustnet.training.evaluation import evaluating
 from faustnet.methods import METHODS, build
 from faustnet.methods.goodness import GoodnessMethod
-from faustnet.network import KINDS, NetworkSettings, embedding_network
-from faustnet.optimisers import OptimiserSettings
-from faustnet.recipes import recipe_from
-from faustnet.running import train
-from faustnet.runs import Run
-from faustnet.training import Trainer, TrainingSettings
+from faustnet.nn.network import KINDS, NetworkSettings, embedding_network
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.runs.recipes import recipe_from
+from faustnet.runs.session import train
+from faustnet.runs.folder import Run
+from faustnet.training.trainer import Trainer, TrainingSettings
 from test_methods import CROSSING
 from test_wavefront import assert_same, stop_after
 

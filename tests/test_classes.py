@@ -16,16 +16,16 @@ from sklearn.metrics import roc_auc_score
 from conftest import Answer
 from faustnet.data import DataSet, Images, load_data
 from faustnet.errors import FaustnetError
-from faustnet.evaluation import all_embeddings, auroc, threshold_accepting
+from faustnet.training.evaluation import all_embeddings, auroc, threshold_accepting
 from faustnet.methods import METHODS, Faust
-from faustnet.model import Model
-from faustnet.recipes import recipe_from
-from faustnet.references import KINDS, nearness, references_from
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import recipe_from
+from faustnet.nn.references import KINDS, nearness, references_from
 from faustnet.reproduce.new_classes import Added, accuracy_by_age, all_added, summary
 from faustnet.reproduce.rejection import STRANGE, Rejection, all_rejections, scores_of
 from faustnet.reproduce.runner import Watched
-from faustnet.running import train
-from faustnet.runs import Run
+from faustnet.runs.session import train
+from faustnet.runs.folder import Run
 
 Command = Callable[..., Answer]
 FAUST = [name for name, method in METHODS.items() if issubclass(method, Faust)]

@@ -19,7 +19,7 @@ from faustnet.cli import predictions
 from faustnet.data import DataSet
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import LabelMethod
-from faustnet.model import Model
+from faustnet.runs.model import Model
 
 Command = Callable[..., Answer]
 QUICK = ["--widths", "64,48", "--embedding", "32", "--batch-size", "64", "--epochs", "6", "--device", "cpu"]

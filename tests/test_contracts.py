@@ -17,10 +17,10 @@ import ranks
 from conftest import run_to_end, small_trainer
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
-from faustnet.layers import Layer
+from faustnet.nn.layers import Layer
 from faustnet.methods import LocalMethod
-from faustnet.network import Network
-from faustnet.training import Trainer
+from faustnet.nn.network import Network
+from faustnet.training.trainer import Trainer
 from user_classes import (
     PIXELS,
     CallableLayer,

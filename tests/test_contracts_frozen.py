@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from conftest import run_to_end
-from faustnet.layers import Layer
+from faustnet.nn.layers import Layer
 from faustnet.methods import LocalMethod
-from faustnet.optimisers import OptimiserSettings
-from faustnet.training import Trainer
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.trainer import Trainer
 from user_classes import NormLayer, OwnLayer, TemperatureLayer, assert_same_state, fails, own_trainer, trained
 
 SCHEDULES = ("sequential", "wavefront", "greedy")

@@ -16,12 +16,12 @@ from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, Method
 from faustnet.methods.faust import FaustPrototype
-from faustnet.network import Network
-from faustnet.optimisers import OptimiserSettings, settings
-from faustnet.recipes import recipe_from, write_recipe
+from faustnet.nn.network import Network
+from faustnet.training.optimisers import OptimiserSettings, settings
+from faustnet.runs.recipes import recipe_from, write_recipe
 from faustnet.reproduce.results import summary
 from faustnet.reproduce.table1 import tables, texts
-from faustnet.runs import Run
+from faustnet.runs.folder import Run
 from user_classes import OwnLayer, OwnMethod, fails, own_trainer
 
 # The title of a method

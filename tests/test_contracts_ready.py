@@ -13,9 +13,9 @@ import faustnet
 from conftest import SMALL, run_to_end, small_method, small_trainer, started
 from faustnet.data import DataSet, ImageSource
 from faustnet.errors import FaustnetError
-from faustnet.evaluation import evaluate, evaluating
+from faustnet.training.evaluation import evaluate, evaluating
 from faustnet.methods import Method, Source
-from faustnet.network import NetworkSettings
+from faustnet.nn.network import NetworkSettings
 from user_classes import OwnMethod, fails
 
 

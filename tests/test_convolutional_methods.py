@@ -10,16 +10,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from conftest import Answer, run_to_end, small_method, started
-from faustnet.blocks import GoodnessConvLayer
+from faustnet.nn.conv import GoodnessConvLayer
 from faustnet.data import Augmentation, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError
-from faustnet.evaluation import evaluating
+from faustnet.training.evaluation import evaluating
 from faustnet.methods import build
-from faustnet.network import NetworkSettings
-from faustnet.optimisers import OptimiserSettings
-from faustnet.randomness import seeded
-from faustnet.runs import Run
-from faustnet.training import Trainer, TrainingSettings
+from faustnet.nn.network import NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.system.randomness import seeded
+from faustnet.runs.folder import Run
+from faustnet.training.trainer import Trainer, TrainingSettings
 from test_wavefront import assert_same, stop_after
 
 CLASSES = NetworkSettings((20, 30, 40), kind="vgg", pools=(1, 3))

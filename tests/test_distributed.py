@@ -19,12 +19,12 @@ import ranks
 from conftest import Answer
 from faustnet import load, train
 from faustnet.data import DataSet
-from faustnet.distributed import counts_of, watch
-from faustnet.distributed.arrangement import divided
+from faustnet.training.distributed import counts_of, watch
+from faustnet.training.distributed.arrangement import divided
 from faustnet.errors import FaustnetError
-from faustnet.recipes import read_recipe, recipe_from, write_recipe
-from faustnet.runs import Run
-from faustnet.slices import Slice
+from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
+from faustnet.runs.folder import Run
+from faustnet.nn.row_shard import Slice
 
 PROGRAM = Path(ranks.__file__)
 PATIENCE = 120  # seconds, on a busy machine

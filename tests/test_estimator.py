@@ -24,7 +24,7 @@ import estimator as benchmark
 from faustnet import FaustClassifier, FaustnetError
 from faustnet.data import DataSet
 from faustnet.estimator import BadInput
-from faustnet.model import Model
+from faustnet.runs.model import Model
 
 ROOT = Path(__file__).parents[1]
 IRIS = load_iris()

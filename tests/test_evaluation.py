@@ -7,9 +7,9 @@ import torch
 from conftest import run_to_end, small_trainer
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
-from faustnet.evaluation import all_scores, compare_weightings, early_exits, evaluate, evaluating, fitted_weights
+from faustnet.training.evaluation import all_scores, compare_weightings, early_exits, evaluate, evaluating, fitted_weights
 from faustnet.methods import Faust, Method, PredictionSettings
-from faustnet.network import NetworkSettings
+from faustnet.nn.network import NetworkSettings
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,14 @@ from torch.nn import functional
 from conftest import run_to_end, small_method
 from faustnet.data import Augmentation, DataSet, Images, ImageSource, load_data
 from faustnet.data.sharding import shard_images
-from faustnet.layers import Linear, relu_norm
+from faustnet.nn.layers import Linear, relu_norm
 from faustnet.losses import reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
 from faustnet.methods import METHODS, LocalMethod
-from faustnet.network import NetworkSettings
-from faustnet.optimisers import OptimiserSettings, StackedOptimiser
-from faustnet.schedules import SCHEDULES, recording
-from faustnet.schedules.recording import Recording
-from faustnet.training import Trainer, TrainingSettings
+from faustnet.nn.network import NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings, StackedOptimiser
+from faustnet.training.schedules import SCHEDULES, recording
+from faustnet.training.schedules.recording import Recording
+from faustnet.training.trainer import Trainer, TrainingSettings
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 PAIRS = [

@@ -35,10 +35,10 @@ from faustnet.data.cifar import read_batch
 from faustnet.data.download import fetch, unpack_folder
 from faustnet.data.idx import read_idx
 from faustnet.errors import LONGEST, STEERING, FaustnetError
-from faustnet.model import Model
-from faustnet.recipes import read_recipe, recipe_from, write_recipe
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
 from faustnet.reproduce.results import read_result
-from faustnet.runs import METRICS, Run
+from faustnet.runs.folder import METRICS, Run
 from loaders import LOADERS, PACKED
 
 GIB = 1 << 30
@@ -245,7 +245,7 @@ from pathlib import Path
 from faustnet.data import load_data, read_image
 from faustnet.data.idx import read_idx
 from faustnet.errors import FaustnetError
-from faustnet.model import Model
+from faustnet.runs.model import Model
 
 READ = {".npz": lambda path: load_data(str(path)), ".gz": lambda path: read_idx(path, (10,)), ".safetensors": Model.load}
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

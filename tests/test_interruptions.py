@@ -23,14 +23,14 @@ import killing
 from conftest import Answer
 from faustnet.data import load_data
 from faustnet.errors import FaustnetError
-from faustnet.files import prepared, write_whole
-from faustnet.history import Epoch
-from faustnet.locks import LOCK, alone_in
-from faustnet.model import Model, packed, read_tensors
-from faustnet.progress import Lines
-from faustnet.running import Stopped
-from faustnet.runs import Run
-from faustnet.training import Diverged, Trainer
+from faustnet.system.files import prepared, write_whole
+from faustnet.training.history import Epoch
+from faustnet.system.locks import LOCK, alone_in
+from faustnet.runs.model import Model, packed, read_tensors
+from faustnet.runs.progress import Lines
+from faustnet.runs.session import Stopped
+from faustnet.runs.folder import Run
+from faustnet.training.trainer import Diverged, Trainer
 
 Command = Callable[..., Answer]
 SMALL = {"network.widths": [16], "network.embedding": 8, "training.batch_size": 256, "network.dropout": 0.1, "data.crop": 1}
@@ -68,7 +68,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("faustnet.running.SAVE_EVERY", 0.0)
+        patched.setattr("faustnet.runs.session.SAVE_EVERY", 0.0)
         patched.setattr(Lines, "epoch", stop)
         with pytest.raises(Stopped):
             train(folder)
@@ -143,7 +143,7 @@ def test_where_there_are_no_links_the_checkpoint_before_is_a_copy(
         kept.append((epochs_in(copy / CHECKPOINT), epochs_in(copy / PREVIOUS)))
 
     monkeypatch.setattr(os, "link", refuse)
-    monkeypatch.setattr("faustnet.running.SAVE_EVERY", 0.0)
+    monkeypatch.setattr("faustnet.runs.session.SAVE_EVERY", 0.0)
     monkeypatch.setattr(Lines, "epoch", look)
     resumed(copy)
     assert kept == [(4, 3), (5, 4)]
@@ -192,7 +192,7 @@ def test_the_checkpoint_before_is_taken_up_when_the_last_is_damaged(
 
 def test_a_damaged_checkpoint_never_becomes_the_one_before(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (copy / CHECKPOINT).write_bytes(b"half a checkpoint")
-    monkeypatch.setattr("faustnet.running.SAVE_EVERY", 0.0)
+    monkeypatch.setattr("faustnet.runs.session.SAVE_EVERY", 0.0)
     monkeypatch.setattr(Lines, "epoch", lambda self, epoch: signal.raise_signal(signal.SIGINT))
     with pytest.raises(Stopped):
         resumed(copy)
@@ -270,7 +270,7 @@ def holder(tmp_path: Path) -> subprocess.Popen[bytes]:
     """A process that trains into tmp_path/run, and stands still in the middle of it."""
     program = f"""
 import os, signal, faustnet
-from faustnet.progress import Lines
+from faustnet.runs.progress import Lines
 Lines.epoch = lambda self, epoch: epoch.epoch == 3 and os.kill(os.getpid(), signal.SIGSTOP)
 faustnet.train({TABLE!r}, {str(tmp_path / "run")!r}, device="cpu")
 """
@@ -393,7 +393,7 @@ def test_an_interrupt_while_torch_is_imported_ends_the_command_with_a_word(swall
 def test_an_interrupt_before_training_ends_the_command_with_a_word_too(
     faustnet: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("faustnet.running.load_data", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr("faustnet.runs.session.load_data", lambda *_, **__: signal.raise_signal(signal.SIGINT))
     answer = faustnet("train", "--dataset", "digits", "--out", tmp_path / "run")
     assert (answer.code, answer.err) == (130, "faustnet: interrupted\n")
     assert not (tmp_path / "run").exists()

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from faustnet.layers import DenseLayer, RmsLayer, unit_rms
+from faustnet.nn.layers import DenseLayer, RmsLayer, unit_rms
 
 
 def test_dense_layer_is_linear_relu_layer_norm_and_projection() -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from conftest import Answer
 from faustnet.errors import FaustnetError
-from faustnet.locks import alone_in
-from faustnet.recipes import Recipe
+from faustnet.system.locks import alone_in
+from faustnet.runs.recipes import Recipe
 from faustnet.reproduce import claims
 from faustnet.reproduce.claims import STALE, holder_of, take
 from faustnet.reproduce.runner import Order, What, answer

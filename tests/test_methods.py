@@ -6,16 +6,16 @@ import torch
 from conftest import SMALL, run_to_end, small_method, small_trainer, started
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
-from faustnet.evaluation import evaluating
+from faustnet.training.evaluation import evaluating
 from faustnet.losses import marginal_contrastive_loss, similarity_matching_loss, squared_distances, tuplet_loss
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.methods.centroid import FIRST_IMAGES
-from faustnet.network import NetworkSettings
-from faustnet.optimisers import OptimiserSettings
-from faustnet.precision import set_product_type
-from faustnet.randomness import seeded
-from faustnet.read_outs import ReadOut
-from faustnet.references import ClassIndex
+from faustnet.nn.network import NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.nn.precision import set_product_type
+from faustnet.system.randomness import seeded
+from faustnet.nn.readout import ReadOut
+from faustnet.nn.references import ClassIndex
 
 VARIANTS = [(name, {}) for name in METHODS] + [
     ("forward-forward", {"inference": "one-pass"}),

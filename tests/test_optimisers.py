@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from faustnet.errors import FaustnetError
-from faustnet.optimisers import OptimiserSettings
-from faustnet.optimisers.muon import Muon, orthogonalised
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.optimisers.muon import Muon, orthogonalised
 
 
 def test_cosine_falls_from_the_full_rate_to_almost_nothing() -> None:

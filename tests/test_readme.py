@@ -8,7 +8,7 @@ import best
 import killing
 import ranks
 import ranks_page
-from faustnet.recipes import shipped_recipes
+from faustnet.runs.recipes import shipped_recipes
 from faustnet.reproduce.results import is_done, read_results, summary
 from faustnet.reproduce.wanted import Wanted
 

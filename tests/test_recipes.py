@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from faustnet.errors import FaustnetError
-from faustnet.recipes import Recipe, as_table, differences, read_recipe, recipe_from, set_key, shipped_recipes, write_recipe
+from faustnet.runs.recipes import Recipe, as_table, differences, read_recipe, recipe_from, set_key, shipped_recipes, write_recipe
 
 FULL = {
     "dataset": 'a "quoted" folder\\with éverything 😀',
@@ -174,5 +174,5 @@ def test_unreadable_recipes_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_shipped_recipes_are_good_and_open_with_their_command(name: str) -> None:
     recipe_from(read_recipe(name))
-    text = (files("faustnet.recipes") / f"{name}.toml").read_text(encoding="utf-8")
+    text = (files("faustnet.runs.recipes") / f"{name}.toml").read_text(encoding="utf-8")
     assert text.startswith(f"# faustnet train --recipe {name}")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from faustnet.errors import FaustnetError
-from faustnet.references import (
+from faustnet.nn.references import (
     ClassIndex,
     choose_representatives,
     middles,

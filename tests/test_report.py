@@ -23,17 +23,17 @@ from conftest import fitting
 from faustnet import evaluation
 from faustnet.data import DataSet, Images
 from faustnet.errors import FaustnetError
-from faustnet.evaluation import evaluating
-from faustnet.inspection import Pictures, balanced, fisher_score, inspect_run, layer_embeddings, tsne
+from faustnet.training.evaluation import evaluating
+from faustnet.runs.analysis import Pictures, balanced, fisher_score, inspect_run, layer_embeddings, tsne
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import GoodnessMethod
 from faustnet.methods.trifecta import Trifecta
-from faustnet.model import Model
-from faustnet.network import NetworkSettings
-from faustnet.recipes import recipe_from
+from faustnet.runs.model import Model
+from faustnet.nn.network import NetworkSettings
+from faustnet.runs.recipes import recipe_from
 from faustnet.report import page
 from faustnet.report.page import render_page
-from faustnet.runs import Run
+from faustnet.runs.folder import Run
 from test_imports import rooms_imported
 
 CPU = torch.device("cpu")

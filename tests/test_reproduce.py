@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from conftest import Answer
-from faustnet.paper import TABLE_1
-from faustnet.recipes import shipped_recipes
+from faustnet.report.paper import TABLE_1
+from faustnet.runs.recipes import shipped_recipes
 from faustnet.report.table1 import as_latex, as_markdown
 from faustnet.reproduce.figures import curves
 from faustnet.reproduce.results import is_done, read_results, summary
 from faustnet.reproduce.runner import Watched
 from faustnet.reproduce.wanted import Wanted
-from faustnet.training import Diverged, Trainer
+from faustnet.training.trainer import Diverged, Trainer
 
 Command = Callable[..., Answer]
 SMALL = ("--datasets", "digits", "--networks", "2x24", "--recipes", "tuned", "--device", "cpu")

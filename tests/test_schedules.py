@@ -10,10 +10,10 @@ from conftest import run_to_end, small_method, small_trainer, started
 from faustnet.data import Augmentation, ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, LocalMethod
-from faustnet.network import NetworkSettings
-from faustnet.optimisers import OptimiserSettings
-from faustnet.randomness import seeded
-from faustnet.schedules import SCHEDULES, Greedy, Sequential
+from faustnet.nn.network import NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.system.randomness import seeded
+from faustnet.training.schedules import SCHEDULES, Greedy, Sequential
 
 EVERY_PAIR = [
     (name, schedule)
@@ -166,7 +166,7 @@ def test_activations_that_do_not_fit_lie_in_a_file_and_make_no_difference(
 ) -> None:
     network = NetworkSettings((24, 20, 16), 12)
     in_memory = run_to_end(small_trainer(name, source, held_out, network=network, schedule="greedy"))
-    monkeypatch.setattr("faustnet.schedules.greedy.free_memory", lambda device: 0)
+    monkeypatch.setattr("faustnet.training.schedules.greedy.free_memory", lambda device: 0)
     make, files = tempfile.TemporaryFile, []
     monkeypatch.setattr("tempfile.TemporaryFile", lambda: files.append(make()) or files[-1])
     in_file = run_to_end(small_trainer(name, source, held_out, network=network, schedule="greedy"))
@@ -181,7 +181,7 @@ def test_a_disk_without_room_for_the_activations_is_an_error(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("faustnet.schedules.greedy.free_memory", lambda device: 0)
+    monkeypatch.setattr("faustnet.training.schedules.greedy.free_memory", lambda device: 0)
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(FaustnetError, match=r"No space left on device.*TMPDIR"):
         run_to_end(small_trainer("faust-representative", source, held_out, schedule="greedy"))

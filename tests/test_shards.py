@@ -22,12 +22,12 @@ from PIL import Image
 
 from conftest import Answer, run_to_end
 from faustnet.data import DataSet, Images, StoredPixels, load_data, make_shards, sharding, stored
-from faustnet.devices import free_memory
+from faustnet.system.devices import free_memory
 from faustnet.errors import FaustnetError
-from faustnet.locks import alone_in
-from faustnet.recipes import recipe_from
-from faustnet.running import set_up
-from faustnet.training import Trainer
+from faustnet.system.locks import alone_in
+from faustnet.runs.recipes import recipe_from
+from faustnet.runs.session import set_up
+from faustnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 SMALL = {"network": {"widths": [40, 30], "embedding": 16}, "training": {"epochs": 2, "batch_size": 64}}
@@ -358,8 +358,8 @@ def test_memory_stays_bounded_when_the_files_are_large(tmp_path: Path) -> None:
 from pathlib import Path
 import torch
 from faustnet.data import load_data
-from faustnet.recipes import recipe_from
-from faustnet.running import set_up
+from faustnet.runs.recipes import recipe_from
+from faustnet.runs.session import set_up
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -5,9 +5,9 @@ from conftest import run_to_end, small_trainer
 from faustnet.data import Augmentation, ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.methods import PredictionSettings
-from faustnet.network import NetworkSettings
-from faustnet.optimisers import OptimiserSettings
-from faustnet.training import Trainer, balanced
+from faustnet.nn.network import NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.trainer import Trainer, balanced
 
 RANDOM = NetworkSettings((32, 24), 16, dropout=0.2)
 

@@ -17,12 +17,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from faustnet.data import Augmentation, Images, ImageSource, Scaling, load_data
-from faustnet.evaluation import evaluating
+from faustnet.training.evaluation import evaluating
 from faustnet.methods import METHODS, LocalMethod, build
-from faustnet.network import NetworkSettings
-from faustnet.optimisers import OptimiserSettings
-from faustnet.randomness import seeded
-from faustnet.training import Trainer, TrainingSettings
+from faustnet.nn.network import NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.system.randomness import seeded
+from faustnet.training.trainer import Trainer, TrainingSettings
 
 WEIGHTS = Path(__file__).parent / "fixtures" / "0.1" / "weights.safetensors"
 CLASSES, IMAGES, BATCH, EPOCHS = 4, 160, 32, 10  # 5 batches in each epoch, 50 steps

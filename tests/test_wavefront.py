@@ -8,11 +8,11 @@ import torch
 from conftest import run_to_end, small_method, small_trainer
 from faustnet.data import Augmentation, ImageSource, Scaling
 from faustnet.methods import METHODS, LocalMethod
-from faustnet.network import NetworkSettings
-from faustnet.optimisers import OptimiserSettings, StackedOptimiser
-from faustnet.schedules import recording
-from faustnet.schedules.recording import Recording
-from faustnet.training import Trainer, TrainingSettings
+from faustnet.nn.network import NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings, StackedOptimiser
+from faustnet.training.schedules import recording
+from faustnet.training.schedules.recording import Recording
+from faustnet.training.trainer import Trainer, TrainingSettings
 
 LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMethod)]
 UNEQUAL = NetworkSettings((32, 32, 32, 20, 20), 12)

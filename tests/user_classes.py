@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from faustnet.data import Images, ImageSource, Scaling
-from faustnet.distributed import Arrangement
-from faustnet.layers import Layer, Linear
+from faustnet.training.distributed import Arrangement
+from faustnet.nn.layers import Layer, Linear
 from faustnet.methods import LocalMethod
-from faustnet.network import Network, NetworkSettings, Shape
-from faustnet.optimisers import OptimiserSettings
-from faustnet.training import Trainer, TrainingSettings
+from faustnet.nn.network import Network, NetworkSettings, Shape
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.trainer import Trainer, TrainingSettings
 
 BATCH, BATCHES, CLASSES, PIXELS = 24, 4, 4, 64
 WIDTH = 12  # of activations, which are also the embeddings

@@ -15,15 +15,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource
-from faustnet.devices import choose_device
+from faustnet.system.devices import choose_device
 from faustnet.errors import FaustnetError
-from faustnet.evaluation import all_scores, chunks, evaluating
-from faustnet.history import Epoch
+from faustnet.training.evaluation import all_scores, chunks, evaluating
+from faustnet.training.history import Epoch
 from faustnet.methods import build, some_positions
-from faustnet.model import Model
-from faustnet.randomness import seeded
-from faustnet.recipes import Recipe, changed, recipe_from
-from faustnet.running import set_up
+from faustnet.runs.model import Model
+from faustnet.system.randomness import seeded
+from faustnet.runs.recipes import Recipe, changed, recipe_from
+from faustnet.runs.session import set_up
 
 LARGEST_BATCH = 256  # that is taken by itself
 MEASURED = 2000  # training samples that the sharpness of probabilities is measured on

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from faustnet.devices import has_triton
+from faustnet.system.devices import has_triton
 
 
 def goodness(activity: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ def _reference_tuplet(
     count = (embedding.shape[-2] - batch) // classes
     in_kernel = count == 1 and own is None and embedding.dtype != torch.float64 and has_triton(embedding.device)
     if in_kernel and not isinstance(scale, Tensor):
-        from faustnet.kernels import MOST_REFERENCES, reference_tuplet
+        from faustnet.nn.kernels import MOST_REFERENCES, reference_tuplet
 
         if classes <= MOST_REFERENCES:
             return reference_tuplet(embedding, positive, scale, label_smoothing)

@@ -9,11 +9,11 @@ import torch
 from faustnet.bench.steps import Case, microseconds, scheduled_step
 from faustnet.data import ImageSource
 from faustnet.methods import build
-from faustnet.network import NetworkSettings
-from faustnet.optimisers import OptimiserSettings
-from faustnet.precision import multiplying, set_product_type
-from faustnet.schedules import SCHEDULES
-from faustnet.schedules.base import Schedule
+from faustnet.nn.network import NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.nn.precision import multiplying, set_product_type
+from faustnet.training.schedules import SCHEDULES
+from faustnet.training.schedules.base import Schedule
 
 VGG = NetworkSettings((128, 256, 256, 512, 512, 512), kind="vgg", pools=(2, 4, 5, 6), length="unit")
 RESIDUAL = NetworkSettings((128, 256, 512), kind="residual", pools=(1, 2, 3), length="unit")

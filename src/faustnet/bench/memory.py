@@ -24,12 +24,12 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 from faustnet.bench.steps import Case, plain_network
 from faustnet.data import ImageSource
-from faustnet.devices import choose_device
+from faustnet.system.devices import choose_device
 from faustnet.errors import FaustnetError
 from faustnet.methods import build
-from faustnet.network import TOGETHER, NetworkSettings
-from faustnet.optimisers import OptimiserSettings, remembered
-from faustnet.schedules import SCHEDULES, Greedy, Wavefront
+from faustnet.nn.network import TOGETHER, NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings, remembered
+from faustnet.training.schedules import SCHEDULES, Greedy, Wavefront
 
 DEPTHS = (4, 16, 64)
 STEPS = 3

@@ -10,15 +10,15 @@ import torch
 
 from faustnet.bench.steps import Case, microseconds
 from faustnet.data import DataSet, load_data
-from faustnet.evaluation import CHUNK, CHUNK_ON_GPU, early_exits, evaluating
-from faustnet.history import Epoch
+from faustnet.training.evaluation import CHUNK, CHUNK_ON_GPU, early_exits, evaluating
+from faustnet.training.history import Epoch
 from faustnet.methods import Faust, build
-from faustnet.model import Model
-from faustnet.network import NetworkSettings
-from faustnet.precision import multiplying
-from faustnet.recipes import recipe_from
-from faustnet.running import set_up, train
-from faustnet.training import Trainer
+from faustnet.runs.model import Model
+from faustnet.nn.network import NetworkSettings
+from faustnet.nn.precision import multiplying
+from faustnet.runs.recipes import recipe_from
+from faustnet.runs.session import set_up, train
+from faustnet.training.trainer import Trainer
 
 PREDICTED = 10_000  # images
 NAMES = {"backprop": "backprop_ms", "faust-representative": "faust_ms", "forward-forward": "forward_forward_ms"}

@@ -18,12 +18,12 @@ from torch.nn import functional
 
 from faustnet.data import Images, ImageSource, Scaling
 from faustnet.methods import build
-from faustnet.network import NetworkSettings
-from faustnet.optimisers import OptimiserSettings, remembered
-from faustnet.precision import multiplying, set_product_type
-from faustnet.schedules import SCHEDULES
-from faustnet.schedules.base import Schedule
-from faustnet.schedules.recording import Plan, Repeated
+from faustnet.nn.network import NetworkSettings
+from faustnet.training.optimisers import OptimiserSettings, remembered
+from faustnet.nn.precision import multiplying, set_product_type
+from faustnet.training.schedules import SCHEDULES
+from faustnet.training.schedules.base import Schedule
+from faustnet.training.schedules.recording import Plan, Repeated
 
 Step = Callable[[], object]
 IMAGES = 4096

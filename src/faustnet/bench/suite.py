@@ -10,8 +10,8 @@ import torch
 from faustnet.bench import convolutions, memory, prediction, steps
 from faustnet.bench.steps import Case
 from faustnet.data import load_data
-from faustnet.devices import has_triton
-from faustnet.environment import environment
+from faustnet.system.devices import has_triton
+from faustnet.system.environment import environment
 
 Say = Callable[[str], None]
 DEPTHS = {"cpu": (2, 4, 8, 16), "cuda": (2, 4, 8, 16, 32)}

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from faustnet.cli.options import DataDir
 from faustnet.data import DataSet, make_shards
-from faustnet.recipes import LARGEST_IMAGE
+from faustnet.runs.recipes import LARGEST_IMAGE
 
 
 def shards(

@@ -7,14 +7,14 @@ import typer
 
 from faustnet.cli.options import AsJson, DataDir, Device, numbers, option, print_json
 from faustnet.data import DATASETS
-from faustnet.devices import choose_device
-from faustnet.distributed import counts_of, here
+from faustnet.system.devices import choose_device
+from faustnet.training.distributed import counts_of, here
 from faustnet.errors import FaustnetError
-from faustnet.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
-from faustnet.running import Stopped, follow
-from faustnet.running import train as train_recipe
-from faustnet.runs import RECIPE, Run
-from faustnet.tracking import watching
+from faustnet.runs.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
+from faustnet.runs.session import Stopped, follow
+from faustnet.runs.session import train as train_recipe
+from faustnet.runs.folder import RECIPE, Run
+from faustnet.runs.tensorboard import watching
 
 DEFAULT = Recipe()
 WIDTHS = ",".join(map(str, DEFAULT.network.widths))

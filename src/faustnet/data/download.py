@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from faustnet.errors import FaustnetError
-from faustnet.files import PARTIAL, partials, sync_folder
-from faustnet.locks import alone_in
+from faustnet.system.files import PARTIAL, partials, sync_folder
+from faustnet.system.locks import alone_in
 
 CHUNK = 1 << 16
 TIMEOUT = 30  # seconds without a byte

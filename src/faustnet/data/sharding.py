@@ -15,8 +15,8 @@ from faustnet.data.images import DataSet, Images
 from faustnet.data.own import Attempts, Files, FolderFiles
 from faustnet.data.shards import CLASSES, PARTS, load_shards
 from faustnet.errors import FaustnetError
-from faustnet.files import is_partial, sync_folder, writing
-from faustnet.locks import LOCK, alone_in
+from faustnet.system.files import is_partial, sync_folder, writing
+from faustnet.system.locks import LOCK, alone_in
 
 SHARD = 2**28  # bytes of images in a file, at most
 BEGUN = "begun.json"  # from which images, and which of them could not be read

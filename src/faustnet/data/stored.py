@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from faustnet.data.arrays import ArrayFile, as_images, read_rows
-from faustnet.devices import free_memory
+from faustnet.system.devices import free_memory
 from faustnet.errors import FaustnetError
 
 STREAM = ("auto", "always", "never")

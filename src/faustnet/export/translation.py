@@ -7,18 +7,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from faustnet.blocks import ConvLayer, GoodnessConvLayer, Head, Normalised
+from faustnet.nn.conv import ConvLayer, GoodnessConvLayer, Head, Normalised
 from faustnet.errors import FaustnetError
 from faustnet.export.graph import Graph, Value, integers, number
-from faustnet.layers import EPSILON, BatchNorm, DenseLayer, EmbeddingLayer, Layer, RmsLayer
+from faustnet.nn.layers import EPSILON, BatchNorm, DenseLayer, EmbeddingLayer, Layer, RmsLayer
 from faustnet.methods import Faust, Method
 from faustnet.methods.backprop import Backprop
 from faustnet.methods.cwc import CwC
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
-from faustnet.model import Model
-from faustnet.network import Network
-from faustnet.read_outs import ReadOut
+from faustnet.runs.model import Model
+from faustnet.nn.network import Network
+from faustnet.nn.readout import ReadOut
 
 SHORTEST = 1e-12  # that an embedding is divided by, as in torch's normalize
 TINY = float(torch.finfo(torch.float32).tiny)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from faustnet.devices import check_memory
+from faustnet.system.devices import check_memory
 from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
 from faustnet.methods.base import SETTLED, LocalMethod, Method, PredictionSettings, Source, some_positions
@@ -15,7 +15,7 @@ from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
 from faustnet.methods.symba import SymBa
 from faustnet.methods.trifecta import Trifecta
-from faustnet.network import NetworkSettings, Shape
+from faustnet.nn.network import NetworkSettings, Shape
 
 __all__ = [
     "METHODS", "SETTLED", "Faust", "LocalMethod", "Method", "PredictionSettings", "Source", "build", "method_named",

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from faustnet.layers import Linear
+from faustnet.nn.layers import Linear
 from faustnet.losses import exact, mixed
 from faustnet.methods.base import Method, MixUp, check_label_smoothing
-from faustnet.network import Network, NetworkSettings, Shape, embedding_network
+from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
 
 
 class Backprop(Method):

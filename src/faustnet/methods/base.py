@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError, require
-from faustnet.network import Network, NetworkSettings, Shape
+from faustnet.nn.network import Network, NetworkSettings, Shape
 
 CHUNK = 1024  # images that are walked at once when all of them are
 SETTLED = 1024  # training images whose statistics batch norms take on

@@ -10,8 +10,8 @@ from faustnet.errors import require
 from faustnet.methods.base import Source, alike
 from faustnet.methods.faust import FaustShared
 from faustnet.methods.objective import Objective
-from faustnet.network import Network
-from faustnet.references import ClassIndex, moved_centroids
+from faustnet.nn.network import Network
+from faustnet.nn.references import ClassIndex, moved_centroids
 
 FIRST_IMAGES = 16  # of each class, that its centroids begin with
 

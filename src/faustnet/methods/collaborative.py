@@ -10,7 +10,7 @@ from torch import Tensor
 from faustnet.errors import require
 from faustnet.losses import goodness, goodness_loss
 from faustnet.methods.goodness import GoodnessMethod
-from faustnet.network import Network
+from faustnet.nn.network import Network
 
 COLLABORATORS = ("all", "earlier")
 

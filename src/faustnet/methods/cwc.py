@@ -5,11 +5,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from faustnet.blocks import GoodnessConvLayer
+from faustnet.nn.conv import GoodnessConvLayer
 from faustnet.errors import require
 from faustnet.losses import competitive_loss, goodness_by_group
 from faustnet.methods.base import LocalMethod
-from faustnet.network import Network, NetworkSettings, Shape, embedding_network, goodness_conv_network
+from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network, goodness_conv_network
 
 
 class CwC(LocalMethod):

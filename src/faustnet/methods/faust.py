@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from faustnet.devices import check_memory
+from faustnet.system.devices import check_memory
 from faustnet.errors import require
-from faustnet.layers import EmbeddingLayer
+from faustnet.nn.layers import EmbeddingLayer
 from faustnet.losses import mixed, paired_squared_distances, triplet_loss, tuplet_loss
 from faustnet.methods.base import CHUNK, LocalMethod, Method, MixUp, Source, check_label_smoothing, join_rows
 from faustnet.methods.objective import Objective
-from faustnet.network import Network, NetworkSettings, Shape, embedding_network
-from faustnet.references import (
+from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
+from faustnet.nn.references import (
     ClassIndex,
     References,
     choose_representatives,

@@ -5,12 +5,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from faustnet.devices import check_memory
+from faustnet.system.devices import check_memory
 from faustnet.errors import require
 from faustnet.losses import marginal_contrastive_loss
 from faustnet.methods.base import LocalMethod, Source, over_all
-from faustnet.network import Network, NetworkSettings, Shape, embedding_network
-from faustnet.read_outs import ReadOut
+from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
+from faustnet.nn.readout import ReadOut
 
 WEIGHT_DECAY = 1e-3  # of the read-out
 

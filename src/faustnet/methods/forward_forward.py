@@ -5,14 +5,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from faustnet.devices import check_memory
+from faustnet.system.devices import check_memory
 from faustnet.errors import require
-from faustnet.layers import unit_rms
+from faustnet.nn.layers import unit_rms
 from faustnet.losses import goodness, goodness_loss
 from faustnet.methods.base import LocalMethod, Source, over_all
 from faustnet.methods.goodness import GoodnessMethod
-from faustnet.network import Network
-from faustnet.read_outs import ReadOut
+from faustnet.nn.network import Network
+from faustnet.nn.readout import ReadOut
 
 INFERENCES = ("multi-pass", "one-pass")
 WEIGHT_DECAY = 3e-3  # of the read-out

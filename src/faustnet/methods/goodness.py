@@ -8,7 +8,7 @@ from torch import Tensor
 from faustnet.errors import require
 from faustnet.losses import goodness
 from faustnet.methods.base import Method, Source, join_rows
-from faustnet.network import Network, NetworkSettings, Shape, rms_network
+from faustnet.nn.network import Network, NetworkSettings, Shape, rms_network
 
 
 class LabelMethod(Method):

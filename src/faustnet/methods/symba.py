@@ -8,7 +8,7 @@ from faustnet.errors import require
 from faustnet.losses import goodness, symmetric_loss
 from faustnet.methods.base import LocalMethod
 from faustnet.methods.goodness import GoodnessMethod
-from faustnet.network import Network
+from faustnet.nn.network import Network
 
 
 class SymBa(GoodnessMethod, LocalMethod):

@@ -6,11 +6,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from faustnet.blocks import GoodnessConvLayer
+from faustnet.nn.conv import GoodnessConvLayer
 from faustnet.errors import require
 from faustnet.losses import goodness, symmetric_loss
 from faustnet.methods.goodness import LabelMethod
-from faustnet.network import Network, NetworkSettings, Shape, goodness_conv_network
+from faustnet.nn.network import Network, NetworkSettings, Shape, goodness_conv_network
 
 
 class Trifecta(LabelMethod):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from faustnet.errors import printable
-from faustnet.paper import TITLES
+from faustnet.report.paper import TITLES
 from faustnet.report.comparisons import markdown
 
 PAIRS = 8  # confusions that are shown, at most

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from faustnet.paper import TITLES
+from faustnet.report.paper import TITLES
 from faustnet.report.table1 import ours, signed
 
 Cells = Sequence[dict[str, Any]]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from faustnet.errors import FaustnetError, require
-from faustnet.files import write_whole
+from faustnet.system.files import write_whole
 from faustnet.report.architecture import CM, draw_architecture
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from faustnet.paper import TITLES
+from faustnet.report.paper import TITLES
 
 Cells = Sequence[dict[str, Any]]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from faustnet.errors import require, unknown
-from faustnet.layers import PROTOTYPE_SIZE
+from faustnet.nn.layers import PROTOTYPE_SIZE
 from faustnet.methods import Faust, method_named
-from faustnet.recipes import Recipe, changed, differences, dotted
+from faustnet.runs.recipes import Recipe, changed, differences, dotted
 from faustnet.report.comparisons import CHANGE_COLUMNS, change_rows, markdown
 from faustnet.reproduce.best import Best, best_names
 from faustnet.reproduce.results import ResultTable, mean_and_std

@@ -11,10 +11,10 @@ import torch
 
 from faustnet.data import DATASETS, DataSet, Images
 from faustnet.errors import require, unknown
-from faustnet.evaluation import evaluate
-from faustnet.model import Model
-from faustnet.recipes import Recipe, changed
-from faustnet.references import KINDS
+from faustnet.training.evaluation import evaluate
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import Recipe, changed
+from faustnet.nn.references import KINDS
 from faustnet.report.classes import ADDED_COLUMNS, added_rows
 from faustnet.report.comparisons import markdown
 from faustnet.reproduce.results import ResultTable, mean_and_std

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from faustnet.errors import require
-from faustnet.recipes import Recipe, changed
+from faustnet.runs.recipes import Recipe, changed
 from faustnet.report.figures import draw_choices, drawing, save
 from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import Wanted

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faustnet.errors import FaustnetError
-from faustnet.paper import TITLES
+from faustnet.report.paper import TITLES
 from faustnet.report.table1 import as_latex, as_markdown, as_text, families
 from faustnet.reproduce.results import RESULTS, ResultTable, is_done, read_result, summary, wanted_of
 from faustnet.reproduce.wanted import Job, Wanted

@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 from faustnet.data import DATASETS, DataSet
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.methods import METHODS
-from faustnet.model import Model
-from faustnet.recipes import Recipe, recipe_from, shipped_recipe, shipped_recipes
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import Recipe, recipe_from, shipped_recipe, shipped_recipes
 
 FAMILIES = ("paper", "tuned")
 NETWORKS = ("3x500", "4x800")

@@ -15,7 +15,7 @@ from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import get_reusable_executor
 from joblib.parallel import get_active_backend
 
-from faustnet.devices import DEVICES, choose_device
+from faustnet.system.devices import DEVICES, choose_device
 from faustnet.errors import FaustnetError, require, unknown
 
 BACKENDS = ("loky", "dask", "ray")

@@ -1,0 +1,121 @@
+"""Watching a training: a line for each epoch, and on a terminal a bar below them."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from faustnet.data import DataSet
+from faustnet.errors import printable
+from faustnet.training.history import Epoch
+from faustnet.runs.model import Model
+from faustnet.training.trainer import Trainer
+
+CELL = 9  # characters of a column
+UNEVEN = 3  # times as many training images in one class as in another
+FEW = 10  # training images of a class
+SHOWN = 5  # classes that are named before the rest is counted
+
+
+class Lines:
+    """Prints to standard error, so that what a command answers can be piped on."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total} batches"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+        self.task: TaskID | None = None
+        self.epochs = self.voters = 0
+
+    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
+        recipe, method = model.recipe, model.method
+        self.epochs, self.voters = trainer.epochs, len(method.voters)
+        shape = "×".join(map(str, model.shape))
+        layers = f"{recipe.network.kind} layers {'-'.join(map(str, recipe.network.widths))}"
+        count = sum(parameter.numel() for parameter in method.parameters())
+        for line in data.left_out:
+            self.console.print(printable(f"left out: {line}"))
+        self.console.print(
+            f"{recipe.method} on {printable(data.name)}: {len(trainer.train.labels):,} training images of {shape}, "
+            f"{len(model.class_names)} classes\n"
+            f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
+            f"{trainer.schedule.about} on {trainer.device.type}"
+        )
+        for line in [*about_files(data, trainer), *about_classes(data, trainer)]:
+            self.console.print(line)
+        if trainer.history or trainer.batch:
+            done = len(trainer.history)
+            self.console.print(f"continuing after {done} epoch{'' if done == 1 else 's'} and {trainer.batch} batches")
+        learners = method.learners
+        voters = [*method.voters, "all"] if len(method.voters) > 1 else method.voters
+        held_out = "validation" if recipe.training.validation else "test"
+        titles = "loss".rjust(CELL).ljust(CELL * len(learners)) + f"{held_out} accuracy, %".rjust(CELL + 10)
+        self.console.print(f"{'':7}{titles}", style="dim")
+        self.console.print(f"{'epoch':>7}{_cells([*learners, '', *voters, 'seconds'])}", style="dim")
+        done = len(trainer.history) * trainer.batches + trainer.batch
+        self.task = self.bar.add_task(recipe.method, total=trainer.epochs * trainer.batches, completed=done)
+        self.bar.start()
+
+    def batch(self) -> None:
+        if self.task is not None:
+            self.bar.advance(self.task)
+
+    def epoch(self, epoch: Epoch) -> None:
+        accuracies = (
+            [*(epoch.layer_accuracy or [None] * self.voters), epoch.accuracy] if self.voters > 1 else [epoch.accuracy]
+        )
+        cells = [*_numbers(epoch.losses, 1, 4), "", *_numbers(accuracies, 100, 2), f"{epoch.seconds:.1f}"]
+        self.console.print(f"{f'{epoch.epoch}/{self.epochs}':>7}{_cells(cells)}")
+
+    def end(self) -> None:
+        self.bar.stop()
+
+
+def about_files(data: DataSet, trainer: Trainer) -> list[str]:
+    """Whether images that lie in shards are read while training, or were before."""
+    pixels = data.train.pixels
+    if isinstance(pixels, torch.Tensor):
+        return []
+    size = f"{pixels.size / 1e9:.1f} GB" if pixels.size >= 1e8 else f"{pixels.size / 1e6:.1f} MB"
+    how = "are read from disk while training" if trainer.schedule.feed.streams else "fit in memory and were read"
+    return [f"{size} of images {how}"]
+
+
+def about_classes(data: DataSet, trainer: Trainer) -> list[str]:
+    """Classes that have far more training images than others, few, or nothing to be tested on."""
+    names = data.class_names
+    trained, tested = (torch.bincount(x, minlength=len(names)).tolist() for x in (trainer.train.labels, data.test.labels))
+    most, least = max(trained), min(trained)
+    lines = []
+    if most >= UNEVEN * least and not trainer.settings.balance:
+        large, small = names[trained.index(most)], names[trained.index(least)]
+        lines.append(
+            f"uneven classes: {large!r} has {most:,} training images and {small!r} {least:,}; "
+            "--set training.balance=true shows all of them equally often"
+        )
+    if few := [f"{name!r} {count}" for name, count in zip(names, trained, strict=True) if count < FEW]:
+        lines.append(f"few training images: {_listed(few)}")
+    if untested := [repr(name) for name, count in zip(names, tested, strict=True) if not count]:
+        lines.append(f"no test images: {_listed(untested)}")
+    return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _cells(texts: Iterable[str]) -> str:
+    return "".join(text.rjust(CELL) if text else " " * (CELL // 3) for text in texts)
+
+
+def _numbers(values: Sequence[float | None], factor: float, digits: int) -> list[str]:
+    return ["–" if value is None else f"{value * factor:.{digits}f}" for value in values]
