@@ -254,7 +254,6 @@ LABELLED = BY_CLASS | {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="labels out of range give a loss of 0 or a bare IndexError")
 @pytest.mark.parametrize("label", [-100, -1, 4])
 @pytest.mark.parametrize("loss", BY_CLASS.values(), ids=BY_CLASS)
 def test_labels_that_are_no_class_are_refused(loss: Loss, label: int) -> None:
@@ -264,7 +263,6 @@ def test_labels_that_are_no_class_are_refused(loss: Loss, label: int) -> None:
         loss(labels)
 
 
-@pytest.mark.xfail(strict=True, reason="float and bool labels pass")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bool, torch.complex64])
 @pytest.mark.parametrize("loss", LABELLED.values(), ids=LABELLED)
 def test_labels_that_are_not_integers_are_refused(loss: Loss, dtype: torch.dtype) -> None:
@@ -272,24 +270,21 @@ def test_labels_that_are_not_integers_are_refused(loss: Loss, dtype: torch.dtype
         loss(LABELS.to(dtype))
 
 
-@pytest.mark.xfail(strict=True, reason="int32 labels are a bare RuntimeError in the tuplet loss")
 def test_labels_may_be_any_integers() -> None:
     for loss in LABELLED.values():
         for dtype in (torch.int32, torch.uint8):
             assert torch.equal(loss(LABELS.to(dtype)), loss(LABELS))
 
 
-@pytest.mark.xfail(strict=True, reason="label shapes are not checked")
 @pytest.mark.parametrize(
     "labels", [LABELS[0], LABELS[:, :5], LABELS.unsqueeze(-1), LABELS.mT], ids=lambda y: str(tuple(y.shape))
 )
 @pytest.mark.parametrize("loss", LABELLED.values(), ids=LABELLED)
 def test_labels_of_another_shape_are_refused(loss: Loss, labels: torch.Tensor) -> None:
-    with pytest.raises(FaustnetError, match=r"^labels must have shape"):
+    with pytest.raises(FaustnetError, match=r"labels must have shape|rows for \d labels"):
         loss(labels)
 
 
-@pytest.mark.xfail(strict=True, reason="an empty batch gives NaN")
 @pytest.mark.parametrize(
     "loss",
     [
@@ -307,14 +302,12 @@ def test_an_empty_batch_is_refused(loss: Loss) -> None:
         loss(torch.zeros(0, dtype=torch.long))
 
 
-@pytest.mark.xfail(strict=True, reason="shapes that differ are broadcast")
 @pytest.mark.parametrize("loss", [goodness_loss, symmetric_loss, triplet_loss])
 def test_pairs_of_different_shapes_are_refused(loss: Callable[..., torch.Tensor]) -> None:
     with pytest.raises(FaustnetError, match=r"must have the same shape, got \(5,\) and \(5, 1\)"):
         loss(torch.ones(5), torch.ones(5, 1), 1.0)
 
 
-@pytest.mark.xfail(strict=True, reason="integers are silently rounded to float32")
 @pytest.mark.parametrize(
     "loss",
     [
@@ -333,14 +326,12 @@ def test_integer_embeddings_are_refused(loss: Loss) -> None:
         loss(torch.ones(2, 4, dtype=torch.long))
 
 
-@pytest.mark.xfail(strict=True, reason="rows that are no whole number of references per class are cut or misread")
 @pytest.mark.parametrize(("classes", "rows"), [(3, 10), (5, 10), (4, 6), (4, 11), (0, 10)])
 def test_classes_that_do_not_fit_the_rows_are_refused(classes: int, rows: int) -> None:
     with pytest.raises(FaustnetError, match=rf"classes.*{classes}"):
         reference_tuplet_loss(random(rows, 5), LABELS[0].clamp_max(2), classes, 0.3)
 
 
-@pytest.mark.xfail(strict=True, reason="channels that are no multiple of the classes are put into wrong groups")
 def test_channels_that_do_not_fit_the_classes_are_refused() -> None:
     with pytest.raises(FaustnetError, match="channels must be a multiple of classes"):
         goodness_by_group(random(3, 12), 4, 6)
@@ -348,14 +339,12 @@ def test_channels_that_do_not_fit_the_classes_are_refused() -> None:
         goodness_by_group(random(3, 12), 4, 8)
 
 
-@pytest.mark.xfail(strict=True, reason="shares of another shape are broadcast")
 @pytest.mark.parametrize("count", [1, 5])
 def test_shares_of_another_shape_are_refused(count: int) -> None:
     with pytest.raises(FaustnetError, match=r"^shares must have shape \(6,\)"):
         reference_tuplet_loss(ROWS, LABELS, 4, 0.3, 0.0, torch.ones(count))
 
 
-@pytest.mark.xfail(strict=True, reason="options are not checked")
 def test_options_out_of_range_are_refused() -> None:
     with pytest.raises(FaustnetError, match=r"scale must be above 0, got -0\.3"):
         reference_tuplet_loss(ROWS, LABELS, 4, -0.3)
@@ -367,13 +356,11 @@ def test_options_out_of_range_are_refused() -> None:
         marginal_contrastive_loss(ROWS[:, :6], LABELS, torch.zeros(3), 0.1)
 
 
-@pytest.mark.xfail(strict=True, reason="a margin must be a tensor")
 def test_the_margin_may_be_a_number() -> None:
     expected = marginal_contrastive_loss(ROWS[:, :6], LABELS, torch.full((2,), 0.1, dtype=torch.float64), 0.1)
     assert torch.equal(marginal_contrastive_loss(ROWS[:, :6], LABELS, 0.1, 0.1), expected)
 
 
-@pytest.mark.xfail(strict=True, reason="rounding leaves squared distances below zero")
 def test_squared_distances_are_never_negative_and_keep_their_gradient() -> None:
     anchors = (100 * random(64, 32)).float()
     near = (anchors + 1e-3 * random(64, 33)[:, :32]).float()
@@ -392,7 +379,6 @@ def one_rank() -> Iterator[Slice]:
     dist.destroy_process_group()
 
 
-@pytest.mark.xfail(strict=True, reason="second derivatives are silently wrong")
 @pytest.mark.parametrize("function", ["reference tuplet", "stacked product", "entry product", "batch norm"])
 def test_functions_with_a_gradient_of_their_own_refuse_a_second_derivative(function: str, one_rank: Slice) -> None:
     rows, weight, entry = random(2, 6, 5), random(2, 4, 5).requires_grad_(), random(1, 4, 5).requires_grad_()

@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 BLOCK = 1024  # values that one program of `update` works on
 WIDEST = 8192  # values of a row that `relu_norm` takes
@@ -72,6 +73,7 @@ class _ReluNorm(torch.autograd.Function):
         return activation
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, by_activation: Tensor) -> tuple[Tensor, Tensor]:
         activation, statistics = ctx.saved_tensors
         *layers, count, width = activation.shape

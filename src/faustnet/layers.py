@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from faustnet.devices import has_triton
@@ -272,6 +273,7 @@ class _StackedProduct(torch.autograd.Function):
         return torch.bmm(rows, weight.mT)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, Tensor]:
         rows, weight = ctx.saved_tensors
         by_rows = torch.bmm(by_output, weight) if ctx.needs_input_grad[0] else None
@@ -309,6 +311,7 @@ class _EntryProduct(torch.autograd.Function):
         return together
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, by_output: Tensor) -> tuple[None, None, Tensor, Tensor]:
         first, others = ctx.saved_tensors
         return None, None, torch.bmm(by_output[:1].mT, first), torch.bmm(by_output[1:].mT, others)

@@ -1,9 +1,13 @@
-"""The paper's formulas, as pure functions on tensors.
+"""Loss functions and distances of the methods, as pure functions on tensors.
 
-Shapes: B anchors, C classes, K references of a class, e embedding values. Dimensions before those are layers that are
-computed at once, each by itself. Losses are means over the batch.
-Distances are squared and Euclidean throughout, as Section IV.A defines d; a scale multiplies them wherever they enter
-an exponential or a margin, because a squared distance over hundreds of dimensions is far too large for either as it stands.
+Shapes: B anchors, C classes, K references per class, e embedding values. Leading dimensions (…) are layers that are
+computed together and independently of each other. Every loss is a mean over the batch.
+
+Distances are squared Euclidean distances, as in Section IV.A of the paper. `scale` multiplies them before an exponential
+or a margin, because a squared distance over hundreds of dimensions is too large for either.
+
+Arguments are checked by shape and type. The range of `labels` is checked on the CPU only, because reading values from a
+GPU would wait for it: there, a label out of range gives NaN or a CUDA device-side assertion.
 """
 
 import math
@@ -11,50 +15,88 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from faustnet.devices import has_triton
+from faustnet.errors import FaustnetError, require
+
+__all__ = [
+    "competitive_loss",
+    "goodness",
+    "goodness_by_group",
+    "goodness_loss",
+    "marginal_contrastive_loss",
+    "mixed",
+    "paired_squared_distances",
+    "reference_tuplet_loss",
+    "similarity_matching_loss",
+    "soft_minimum",
+    "squared_distances",
+    "symmetric_loss",
+    "triplet_loss",
+    "tuplet_loss",
+]
+
+NEVER_IGNORED = torch.iinfo(torch.int64).min  # PyTorch's default, -100, would give a loss of 0
 
 
 def goodness(activity: Tensor) -> Tensor:
-    """Eq. 1: the sum of squares of each row, (…, B, units) → (…, B)."""
-    return exact(activity).square().sum(dim=-1)
+    """Eq. 1: return the sum of squares of each row. (…, B, units) → (…, B)"""
+    return exact(activity, "activity").square().sum(dim=-1)
 
 
 def goodness_loss(positive: Tensor, negative: Tensor, threshold: float) -> Tensor:
-    """Eq. 2, Forward-Forward's loss, from the goodness of positive and of negative rows, (…, B) each → (…)."""
+    """Eq. 2: Forward-Forward loss of the goodness of positive and negative rows. (…, B) each → (…)"""
+    _check_pairs(positive, negative)
     return 0.5 * (functional.softplus(threshold - positive) + functional.softplus(negative - threshold)).mean(dim=-1)
 
 
 def symmetric_loss(positive: Tensor, negative: Tensor, sharpness: float) -> Tensor:
-    """SymBa's loss, log(1 + exp(−α (G⁺ − G⁻))), from the goodness of pairs of rows, (…, B) each → (…)."""
+    """SymBa loss, log(1 + exp(−sharpness · (G⁺ − G⁻))), of the goodness of pairs of rows. (…, B) each → (…)"""
+    _check_pairs(positive, negative)
     return functional.softplus(-sharpness * (positive - negative)).mean(dim=-1)
 
 
 def goodness_by_group(activity: Tensor, classes: int, channels: int) -> Tensor:
-    """CwC's goodness: of each class the mean of squares over all pixels of its share of the channels, the first class's
-    first. (…, B, pixels · channels), the channels of a pixel together → (…, B, C)"""
-    return exact(activity).square().unflatten(-1, (-1, classes, channels // classes)).mean(dim=(-3, -1))
+    """CwC goodness: for each class, return the mean square over all pixels of the channels that belong to the class.
+
+    The channels of a pixel are adjacent in `activity` and divided evenly among the classes, in the order of the classes.
+    (…, B, pixels · channels) → (…, B, C)
+    """
+    values = activity.shape[-1]
+    if classes < 1 or channels < 1 or channels % classes:
+        raise FaustnetError(f"channels must be a multiple of classes, got {channels} channels and {classes} classes.")
+    if values % channels:
+        raise FaustnetError(f"The last dimension of activity must be a multiple of channels ({channels}), got {values}.")
+    return exact(activity, "activity").square().unflatten(-1, (-1, classes, channels // classes)).mean(dim=(-3, -1))
 
 
 def competitive_loss(by_class: Tensor, labels: Tensor) -> Tensor:
-    """CwC's loss, −log(exp(G_y) / Σ exp(G_c)), from each class's goodness. (…, B, C), (…, B) → (…)"""
+    """CwC loss, −log(exp(G_y) / Σ exp(G_c)), of the goodness of each class. (…, B, C), (…, B) → (…)"""
     return tuplet_loss(-by_class, labels)
 
 
-def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: Tensor, temperature: float) -> Tensor:
-    """FFCM's loss: the supervised contrastive one, where pairs of one class count as closer by a margin.
+def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: float | Tensor, temperature: float) -> Tensor:
+    """FFCM loss: the supervised contrastive loss, with a margin added to the cosines of pairs of the same class.
 
-    With s the cosine of two rows, or min(s + margin, 1) if they are of one class, a row's loss is the mean over the others
-    of its class of −log(exp(s / temperature) / Σ exp(s / temperature)), where the sum is over all other rows, less the
-    least that this can be, the logarithm of how many those others are. A row that has none counts as nought.
-    (…, B, e), (…, B), (…) → (…)
+    Let s be the cosine of two rows, or min(s + margin, 1) if they have the same label. The loss of a row is the mean of
+    −log(exp(s / temperature) / Σ exp(s / temperature)) over the other rows of its class, where the sum is over all other
+    rows, minus the logarithm of the number of other rows of its class, which is the smallest value that the mean can
+    take. A row that is the only one of its class has loss 0.
+
+    `margin` is a number, or a tensor with one margin per layer. (…, B, e), (…, B), () or (…) → (…)
     """
+    _check_labels(labels, embedding.shape[:-1])
+    require(temperature > 0, f"temperature must be above 0, got {temperature}.")
+    if isinstance(margin, Tensor):
+        _check_margin(margin, embedding.shape[:-2])
+        margin = margin[..., None, None]
     rows = functional.normalize(exact(embedding), dim=-1)
     itself = torch.eye(rows.shape[-2], dtype=torch.bool, device=rows.device)
     alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)) & ~itself
     cosines = torch.matmul(rows, rows.mT)
-    closer = (cosines + margin[..., None, None]).clamp_max(1)
+    closer = (cosines + margin).clamp_max(1)
     logits = (torch.where(alike, closer, cosines) / temperature).masked_fill(itself, -math.inf)
     log_shares = logits - logits.logsumexp(dim=-1, keepdim=True)
     total = torch.where(alike, log_shares, 0).sum(dim=-1)
@@ -62,39 +104,43 @@ def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: Tensor,
     return -(total / others + others.log()).mean(dim=-1)
 
 
-def similarity_matching_loss(embedding: Tensor, labels: Tensor, own: Tensor | None = None) -> Tensor:
-    """The mean squared difference between the cosines of a batch's rows, each with each, and those of their one-hot labels,
-    or if the rows were `mixed` by these shares of labels mixed alike. (…, B, e), (…, B), (B,) → (…)
+def similarity_matching_loss(embedding: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
+    """Mean squared difference between the cosines of all pairs of rows and the cosines of their one-hot labels.
 
-    Nøkland and Eidnes' (2019) similarity matching loss; they take each row's mean away first, here rows are as they are.
+    This is the similarity matching loss of Nøkland and Eidnes (2019) without subtracting the mean of each row. If the
+    rows were `mixed` with `shares`, so are the labels. (…, B, e), (…, B), (B,) → (…)
     """
+    _check_labels(labels, embedding.shape[:-1])
     rows = functional.normalize(exact(embedding), dim=-1)
     alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)).to(rows.dtype)  # the products of one-hot labels
-    products = mixed(mixed(alike, own).mT, own)
+    products = mixed(mixed(alike, shares).mT, shares)
     lengths = products.diagonal(dim1=-2, dim2=-1).sqrt()
     targets = products / (lengths.unsqueeze(-1) * lengths.unsqueeze(-2))
     return (torch.matmul(rows, rows.mT) - targets).square().mean(dim=(-2, -1))
 
 
 def squared_distances(anchors: Tensor, references: Tensor) -> Tensor:
-    """d(a, b) = ‖a − b‖² of every anchor to every reference, (…, B, e) and (…, R, e) → (…, B, R).
+    """Return d(a, b) = ‖a − b‖² for every anchor and every reference. (…, B, e), (…, R, e) → (…, B, R)
 
-    Written as ‖a‖² + ‖b‖² − 2 a·b: one matrix product, and no (B, R, e) tensor in either direction.
+    Computed as ‖a‖² + ‖b‖² − 2 a·b: one matrix product, and no (B, R, e) tensor in the forward or backward pass. Rounding
+    can make this negative for close pairs: the value is then set to 0, and the gradient stays 2 (a − b).
     """
-    anchors, references = exact(anchors), exact(references)
+    anchors, references = exact(anchors, "anchors"), exact(references, "references")
     products = torch.matmul(anchors, references.mT)
-    return torch.sub(references.square().sum(dim=-1).unsqueeze(-2), products, alpha=2) + goodness(anchors).unsqueeze(-1)
+    distances = torch.sub(references.square().sum(dim=-1).unsqueeze(-2), products, alpha=2) + goodness(anchors).unsqueeze(-1)
+    distances.detach().clamp_min_(0)  # in place and outside the graph: the gradient does not see it
+    return distances
 
 
 def paired_squared_distances(anchors: Tensor, others: Tensor) -> Tensor:
-    """d(a, b) = ‖a − b‖² of every anchor to its own N others, (…, B, e) and (…, B, N, e) → (…, B, N)."""
-    return (exact(anchors).unsqueeze(-2) - exact(others)).square().sum(dim=-1)
+    """Return d(a, b) = ‖a − b‖² for every anchor and each of its own N rows. (…, B, e), (…, B, N, e) → (…, B, N)"""
+    return (exact(anchors, "anchors").unsqueeze(-2) - exact(others, "others")).square().sum(dim=-1)
 
 
 def soft_minimum(distances: Tensor, scale: float) -> Tensor:
-    """The distance to a class that has K references, (…, K) → (…): −log(mean(exp(−scale · d))) / scale.
+    """Combine the distances to the K references of a class: −log(mean(exp(−scale · d))) / scale. (…, K) → (…)
 
-    It lies between the smallest distance and the mean one, and for K = 1 it is the distance itself.
+    The result lies between the smallest distance and the mean distance. For K = 1 it is the distance itself.
     """
     if distances.shape[-1] == 1:
         return distances.squeeze(-1)
@@ -103,51 +149,80 @@ def soft_minimum(distances: Tensor, scale: float) -> Tensor:
 
 
 def triplet_loss(to_positive: Tensor, to_negative: Tensor, margin: float, scale: float = 1.0) -> Tensor:
-    """Eq. 3, the triplet margin loss, from the anchors' distances, (…, B) each → (…)."""
+    """Eq. 3: triplet margin loss of the distances from each anchor to its positive and its negative. (…, B) each → (…)"""
+    _check_pairs(to_positive, to_negative)
     return functional.relu(scale * (to_positive - to_negative) + margin).mean(dim=-1)
 
 
-def tuplet_loss(distances: Tensor, positive: Tensor, scale: float = 1.0, label_smoothing: float = 0.0) -> Tensor:
-    """Eq. 4, the (N+1)-tuplet loss. `distances` (…, B, N), one column of which, `positive` (…, B), is the positive's.
+def tuplet_loss(distances: Tensor, labels: Tensor, scale: float = 1.0, label_smoothing: float = 0.0) -> Tensor:
+    """Eq. 4: (N+1)-tuplet loss. `labels` gives the column of `distances` that belongs to the positive.
 
-    log(1 + Σ exp(d⁺ − d⁻)) is the cross entropy of softmax(−d), which does not overflow however large d is.
+    log(1 + Σ exp(d⁺ − d⁻)) is the cross entropy of softmax(−d), which does not overflow for large d.
+    (…, B, N + 1), (…, B) → (…)
     """
-    logits, labels = (-scale * distances).flatten(0, -2), positive.flatten()
-    losses = functional.cross_entropy(logits, labels, label_smoothing=label_smoothing, reduction="none")
-    return losses.view(positive.shape).mean(dim=-1)
+    _check_floating(distances, "distances")
+    _check_labels(labels, distances.shape[:-1], distances.shape[-1])
+    _check_tuplet_options(scale, label_smoothing)
+    losses = functional.cross_entropy(
+        (-scale * distances).flatten(0, -2),
+        labels.flatten().long(),
+        ignore_index=NEVER_IGNORED,
+        label_smoothing=label_smoothing,
+        reduction="none",
+    )
+    return losses.view(labels.shape).mean(dim=-1)
 
 
-def mixed(rows: Tensor, own: Tensor | None) -> Tensor:
-    """Each row with the next one: own · row + (1 − own) · next, by its own share; the last row's next is the first. With no
-    shares the rows as they are. (…, B, d), (B,) → (…, B, d)"""
-    return rows if own is None else torch.lerp(rows.roll(-1, dims=-2), rows, own.to(rows.dtype).unsqueeze(-1))
+def mixed(rows: Tensor, shares: Tensor | None) -> Tensor:
+    """Mix each row with the next one: share · row + (1 − share) · next. The last row is mixed with the first.
+
+    Without shares, return the rows unchanged. (…, B, d), (B,) → (…, B, d)
+    """
+    if shares is None:
+        return rows
+    if shares.shape != rows.shape[-2:-1]:
+        raise FaustnetError(f"shares must have shape ({rows.shape[-2]},), one for each row, got {tuple(shares.shape)}.")
+    return torch.lerp(rows.roll(-1, dims=-2), rows, shares.to(rows.dtype).unsqueeze(-1))
 
 
 def reference_tuplet_loss(
     embedding: Tensor,
-    positive: Tensor,
+    labels: Tensor,
     classes: int,
     scale: float | Tensor,
     label_smoothing: float = 0.0,
-    own: Tensor | None = None,
+    shares: Tensor | None = None,
 ) -> Tensor:
     """Eq. 4 where all anchors share their references: `tuplet_loss` of the `soft_minimum` of `squared_distances`.
 
-    (…, B + C · K, e), anchors first, then the references class by class, and (…, B) → (…). If the anchors were `mixed` by
-    these shares, so are their targets. The scale may be a tensor, (), which gets no gradient. The gradient is written out,
-    because small operations are what a loss costs: this takes half as many, and on a GPU with a plain scale two.
+    `embedding` contains the B anchors first, then the K references of each class, in the order of the classes. `labels`
+    are the classes of the anchors. If the anchors were `mixed` with `shares`, so are their targets. A `scale` that is a
+    tensor, (), gets no gradient. (…, B + C · K, e), (…, B) → (…)
+
+    The gradient is computed together with the loss, in half as many operations as autograd would need (on a GPU with a
+    fixed scale and K = 1, in two). It cannot be differentiated again.
     """
-    return _ReferenceTuplet.apply(embedding, positive, classes, scale, label_smoothing, own)
+    batch = labels.shape[-1] if labels.dim() else 1
+    references = embedding.shape[-2] - batch
+    if classes < 1 or references < 1 or references % classes:
+        raise FaustnetError(
+            f"embedding must have B + classes · K rows: {embedding.shape[-2]} rows for {batch} labels leave {references} "
+            f"references, which is not a positive multiple of classes={classes}."
+        )
+    _check_labels(labels, torch.Size((*embedding.shape[:-2], batch)), classes)
+    _check_tuplet_options(scale, label_smoothing)
+    return _ReferenceTuplet.apply(embedding, labels, classes, scale, label_smoothing, shares)
 
 
 class _ReferenceTuplet(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, embedding: Tensor, positive: Tensor, *settings: Any) -> Tensor:
-        losses, by_embedding = _reference_tuplet(embedding, positive, *settings)
+    def forward(ctx: Any, embedding: Tensor, labels: Tensor, *settings: Any) -> Tensor:
+        losses, by_embedding = _reference_tuplet(embedding, labels, *settings)
         ctx.save_for_backward(by_embedding)
         return losses.mean(dim=-1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
         (by_embedding,) = ctx.saved_tensors
         return by_embedding * by_loss[..., None, None].to(by_embedding.dtype), None, None, None, None, None
@@ -155,44 +230,87 @@ class _ReferenceTuplet(torch.autograd.Function):
 
 def _reference_tuplet(
     embedding: Tensor,
-    positive: Tensor,
+    labels: Tensor,
     classes: int,
     scale: float | Tensor,
     label_smoothing: float,
-    own: Tensor | None,
+    shares: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Each anchor's loss, (…, B), and the gradient of their mean by the embeddings, (…, B + C · K, e).
+    """Return the loss of each anchor, (…, B), and the gradient of their mean by the embedding, (…, B + C · K, e).
 
-    With z = −scale · d and p = softmax(z) over all C · K references, an anchor's loss is −Σ t_c log Σ_{k in c} p_ck for
-    the target shares t, and its gradient by z is p − t · (p within its class). The anchor's own ‖a‖² is the same in all
-    of its distances, so it cancels in p and is left out of z.
+    With z = −scale · d and p = softmax(z) over all C · K references, the loss of an anchor is −Σ t_c log Σ_{k in c} p_ck
+    for the targets t, and its gradient by z is p − t · (p within its class). ‖a‖² of the anchor is the same in all of its
+    distances, so it cancels in p and is left out of z.
     """
-    batch = positive.shape[-1]
+    batch = labels.shape[-1]
     count = (embedding.shape[-2] - batch) // classes
-    in_kernel = count == 1 and own is None and embedding.dtype != torch.float64 and has_triton(embedding.device)
+    in_kernel = count == 1 and shares is None and embedding.dtype != torch.float64 and has_triton(embedding.device)
     if in_kernel and not isinstance(scale, Tensor):
         from faustnet.kernels import MOST_REFERENCES, reference_tuplet
 
         if classes <= MOST_REFERENCES:
-            return reference_tuplet(embedding, positive, scale, label_smoothing)
+            return reference_tuplet(embedding, labels, scale, label_smoothing)
     anchors, references = exact(embedding).split([batch, classes * count], dim=-2)
     products = torch.matmul(anchors, references.mT)
     log_p = functional.log_softmax((products - goodness(references).unsqueeze(-2) / 2) * (2 * scale), dim=-1)
-    target = mixed((positive.unsqueeze(-1) == torch.arange(classes, device=log_p.device)).to(log_p.dtype), own)
+    one_hot = log_p.new_zeros(*labels.shape, classes).scatter_(-1, labels.long().unsqueeze(-1), 1)
+    target = mixed(one_hot, shares)
     if label_smoothing:
         target = target * (1 - label_smoothing) + label_smoothing / classes
-    by_class, shares = log_p, target
+    by_class, parts = log_p, target
     if count > 1:
         each = log_p.unflatten(-1, (classes, count))
         by_class = each.logsumexp(dim=-1)
-        shares = (target.unsqueeze(-1) * (each - by_class.unsqueeze(-1)).exp()).flatten(-2)
-    by_products = log_p.exp().sub_(shares).mul_(2 * scale / batch)
+        parts = (target.unsqueeze(-1) * (each - by_class.unsqueeze(-1)).exp()).flatten(-2)
+    by_products = log_p.exp().sub_(parts).mul_(2 * scale / batch)
     by_references = by_products.mT @ anchors
     by_references.addcmul_(by_products.sum(dim=-2).unsqueeze(-1), references, value=-1)
     by_embedding = torch.cat([by_products @ references, by_references], dim=-2)
     return -(by_class * target).sum(dim=-1), by_embedding.to(embedding.dtype)
 
 
-def exact(embedding: Tensor) -> Tensor:
-    """In float32 at least: layers may have been multiplied in less, but distances are differences of large numbers."""
-    return embedding.to(torch.promote_types(embedding.dtype, torch.float32))
+def exact(tensor: Tensor, name: str = "embedding") -> Tensor:
+    """Return the tensor in float32 or float64: distances are differences of large numbers and need that precision."""
+    _check_floating(tensor, name)
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _check_floating(tensor: Tensor, name: str) -> None:
+    if not tensor.is_floating_point():
+        raise FaustnetError(f"{name} must be floating-point, got {tensor.dtype}.")
+
+
+def _check_labels(labels: Tensor, shape: torch.Size, classes: int | None = None) -> None:
+    """Refuse labels of another shape or type, and those that are not a class number where there are `classes`."""
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise FaustnetError(f"labels must be integers, got {labels.dtype}.")
+    if labels.shape != shape:
+        raise FaustnetError(f"labels must have shape {tuple(shape)}, one for each anchor, got {tuple(labels.shape)}.")
+    if not shape or not shape[-1]:
+        raise FaustnetError(f"labels must contain at least one label, got shape {tuple(shape)}.")
+    if classes is not None and labels.device.type not in ("cuda", "meta"):
+        least, most = (int(bound) for bound in torch.aminmax(labels))
+        if least < 0 or most >= classes:
+            wrong = least if least < 0 else most
+            raise FaustnetError(f"labels must be from 0 to {classes - 1} ({classes} classes), got {wrong}.")
+
+
+def _check_pairs(positive: Tensor, negative: Tensor) -> None:
+    if positive.shape != negative.shape:
+        shapes = f"{tuple(positive.shape)} and {tuple(negative.shape)}"
+        raise FaustnetError(f"The values of positives and negatives must have the same shape, got {shapes}.")
+    if not positive.shape or not positive.shape[-1]:
+        raise FaustnetError(f"A batch must contain at least one pair, got shape {tuple(positive.shape)}.")
+
+
+def _check_margin(margin: Tensor, layers: torch.Size) -> None:
+    if margin.dim() and margin.shape != layers:
+        shape = f"a tensor of shape {tuple(layers)}"
+        raise FaustnetError(f"margin must be a number or {shape}, got shape {tuple(margin.shape)}.")
+
+
+def _check_tuplet_options(scale: float | Tensor, label_smoothing: float) -> None:
+    if not isinstance(scale, Tensor) and not scale > 0:
+        raise FaustnetError(f"scale must be above 0, got {scale}.")
+    if not 0 <= label_smoothing < 1:
+        raise FaustnetError(f"label_smoothing must be from 0 to below 1, got {label_smoothing}.")
