@@ -1,5 +1,7 @@
 """What only a GPU can show: recorded steps. The kernels are in test_kernels.py."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,6 +179,28 @@ def test_the_tuplet_loss_without_a_kernel_is_the_formula(count: int) -> None:
     (by_exact,) = torch.autograd.grad((expected * weights).sum(), exact)
     (by_rough,) = torch.autograd.grad((found * weights.cuda()).sum(), rough)
     assert relative(by_rough, by_exact) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "tuplet_loss(rows[:6, :4], labels)",
+        "tuplet_loss(rows[:6, :4], labels, 1.0, 0.1)",
+        "reference_tuplet_loss(rows, labels, 4, 0.3)",
+        "reference_tuplet_loss(rows, labels, 4, torch.tensor(0.3, device='cuda'))",
+    ],
+)
+@pytest.mark.parametrize("label", [-100, -1, 4])
+def test_a_label_out_of_range_gives_nan_or_a_failed_assertion(loss: str, label: int) -> None:
+    """In a process of its own: after a failed assertion on the device, a process cannot use it any more."""
+    program = f"""
+import torch
+from faustnet.losses import reference_tuplet_loss, tuplet_loss
+rows, labels = torch.randn(10, 5, device="cuda"), torch.tensor([0, 3, 1, 1, 2, {label}], device="cuda")
+print({loss}.item())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.stdout.strip() == "nan" or "device-side assert" in ended.stderr, ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -143,6 +143,15 @@ def test_the_loss_to_shared_references_and_its_gradient_are_those_of_the_formula
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_loss_to_shared_references_stays_finite_at_large_distances(count: int) -> None:
+    far = (1e3 * random(20 + 4 * count, 8)).float().requires_grad_()
+    loss = reference_tuplet_loss(far, torch.arange(20) % 4, 4, 1.0, 0.1)
+    (gradient,) = torch.autograd.grad(loss, far)
+    assert loss.isfinite()
+    assert gradient.isfinite().all()
+
+
 def test_layers_that_are_computed_at_once_are_computed_each_by_itself() -> None:
     anchors, others, references = random(3, 8, 5), random(3, 8, 4, 5), random(3, 4, 5)
     labels = torch.arange(24).view(3, 8) % 4
@@ -354,6 +363,8 @@ def test_options_out_of_range_are_refused() -> None:
         marginal_contrastive_loss(ROWS[:, :6], LABELS, torch.zeros(2), 0.0)
     with pytest.raises(FaustnetError, match=r"margin must be a number or a tensor of shape \(2,\), got shape \(3,\)"):
         marginal_contrastive_loss(ROWS[:, :6], LABELS, torch.zeros(3), 0.1)
+    with pytest.raises(FaustnetError, match=r"margin must be a number or a tensor of shape \(2,\), got \[0\.1, 0\.2\]"):
+        marginal_contrastive_loss(ROWS[:, :6], LABELS, [0.1, 0.2], 0.1)
 
 
 def test_the_margin_may_be_a_number() -> None:

@@ -11,6 +11,7 @@ GPU would wait for it: there, a label out of range gives NaN or a CUDA device-si
 """
 
 import math
+from numbers import Real
 from typing import Any
 
 import torch
@@ -89,14 +90,12 @@ def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: float |
     """
     _check_labels(labels, embedding.shape[:-1])
     require(temperature > 0, f"temperature must be above 0, got {temperature}.")
-    if isinstance(margin, Tensor):
-        _check_margin(margin, embedding.shape[:-2])
-        margin = margin[..., None, None]
+    _check_margin(margin, embedding.shape[:-2])
     rows = functional.normalize(exact(embedding), dim=-1)
     itself = torch.eye(rows.shape[-2], dtype=torch.bool, device=rows.device)
     alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)) & ~itself
     cosines = torch.matmul(rows, rows.mT)
-    closer = (cosines + margin).clamp_max(1)
+    closer = (cosines + (margin[..., None, None] if isinstance(margin, Tensor) else margin)).clamp_max(1)
     logits = (torch.where(alike, closer, cosines) / temperature).masked_fill(itself, -math.inf)
     log_shares = logits - logits.logsumexp(dim=-1, keepdim=True)
     total = torch.where(alike, log_shares, 0).sum(dim=-1)
@@ -303,10 +302,14 @@ def _check_pairs(positive: Tensor, negative: Tensor) -> None:
         raise FaustnetError(f"A batch must contain at least one pair, got shape {tuple(positive.shape)}.")
 
 
-def _check_margin(margin: Tensor, layers: torch.Size) -> None:
-    if margin.dim() and margin.shape != layers:
-        shape = f"a tensor of shape {tuple(layers)}"
-        raise FaustnetError(f"margin must be a number or {shape}, got shape {tuple(margin.shape)}.")
+def _check_margin(margin: float | Tensor, layers: torch.Size) -> None:
+    if isinstance(margin, Tensor) and margin.shape not in (torch.Size(()), layers):
+        given = f"shape {tuple(margin.shape)}"
+    elif not isinstance(margin, Tensor | Real):
+        given = repr(margin)
+    else:
+        return
+    raise FaustnetError(f"margin must be a number or a tensor of shape {tuple(layers)}, got {given}.")
 
 
 def _check_tuplet_options(scale: float | Tensor, label_smoothing: float) -> None:
