@@ -8,21 +8,22 @@ weights are makes no difference to the time, so they are not trained.
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import torch
 
 from faustnet.bench.steps import microseconds
 from faustnet.data import Images
-from faustnet.system.environment import environment
 from faustnet.export import session_of, to_onnx
+from faustnet.report.tables import print_table
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
-from faustnet.report.tables import print_table
+from faustnet.system.environment import environment
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "dense 3 × 500": {"widths": [500] * 3},
@@ -36,31 +37,36 @@ GROUP = {1: 20, 256: 1}  # predictions between two looks at the clock
 CPU = torch.device("cpu")
 
 
-def predictors(method: str, network: dict[str, Any], pixels: torch.Tensor) -> dict[str, Callable[[], object]]:
-    """Both ways to predict the same images with the same weights."""
+def predictors(method: str, network: dict[str, Any]) -> dict[str, Callable[[torch.Tensor], object]]:
+    """Both ways to predict images, (n, 1, 28, 28), with the same weights."""
     noise = torch.randint(256, (64, 1, 28, 28), dtype=torch.uint8)
     recipe = recipe_from({"dataset": "mnist", "method": method, "network": network})
     model = Model.fresh(recipe, Images(noise, torch.arange(64) % 10), [str(number) for number in range(10)])
     content, _ = to_onnx(model, test_accuracy=0.0)
-    fed = {"images": pixels.numpy()}
+    session = session_of(content)
 
-    def torch_predict() -> torch.Tensor:
+    def torch_predict(pixels: torch.Tensor) -> torch.Tensor:
         return model.method.predict(model.scaling(pixels))
 
+    def onnx_predict(pixels: torch.Tensor) -> list[np.ndarray]:
+        return session.run(["prediction"], {"images": pixels.numpy()})
+
     model.method.eval()
-    return {"torch_us": torch_predict, "onnx_us": partial(session_of(content).run, ["prediction"], fed)}
+    return {"torch_us": torch_predict, "onnx_us": onnx_predict}
 
 
-def measure(method: str, network: str, count: int) -> dict[str, Any]:
+def measure(method: str, network: str) -> Iterator[dict[str, Any]]:
     torch.manual_seed(0)
-    pixels = torch.randint(256, (count, 1, 28, 28), dtype=torch.uint8)
-    times = microseconds(predictors(method, NETWORKS[network], pixels), CPU, SECONDS, group=GROUP[count])
-    return {"method": method, "network": network, "images": count, **times}
+    predict = predictors(method, NETWORKS[network])
+    for count in AT_ONCE:
+        pixels = torch.randint(256, (count, 1, 28, 28), dtype=torch.uint8)
+        both = {name: partial(function, pixels) for name, function in predict.items()}
+        yield {"method": method, "network": network, "images": count, **microseconds(both, CPU, SECONDS, group=GROUP[count])}
 
 
 def main(path: Path) -> None:
     torch.set_num_threads(1)
-    lines = [measure(method, network, count) for network in NETWORKS for method in METHODS for count in AT_ONCE]
+    lines = [line for network in NETWORKS for method in METHODS for line in measure(method, network)]
     about = environment(CPU, seed=0) | {"onnxruntime": onnxruntime.__version__}
     path.write_text(json.dumps({"environment": about, "networks": NETWORKS, "lines": lines}, indent=1) + "\n")
     columns = ("images at once", "PyTorch, µs", "ONNX Runtime, µs", "ONNX ÷ PyTorch")
