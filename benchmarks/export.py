@@ -24,6 +24,7 @@ from faustnet.report.tables import print_table
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
 from faustnet.system.environment import environment
+from faustnet.training.evaluation import evaluating
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "dense 3 × 500": {"widths": [500] * 3},
@@ -39,9 +40,12 @@ CPU = torch.device("cpu")
 
 def predictors(method: str, network: dict[str, Any]) -> dict[str, Callable[[torch.Tensor], object]]:
     """Both ways to predict images, (n, 1, 28, 28), with the same weights."""
-    noise = torch.randint(256, (64, 1, 28, 28), dtype=torch.uint8)
+    noise = Images(torch.randint(256, (64, 1, 28, 28), dtype=torch.uint8), torch.arange(64) % 10)
     recipe = recipe_from({"dataset": "mnist", "method": method, "network": network})
-    model = Model.fresh(recipe, Images(noise, torch.arange(64) % 10), [str(number) for number in range(10)])
+    model = Model.fresh(recipe, noise, [str(number) for number in range(10)])
+    model.method.start(model.source(noise))
+    with evaluating(model.method):
+        model.method.make_ready(model.source(noise))
     content, _ = to_onnx(model, test_accuracy=0.0)
     session = session_of(content)
 
