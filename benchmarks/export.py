@@ -1,9 +1,9 @@
-"""What a prediction takes in PyTorch and in ONNX Runtime from an exported file: bytes in, class numbers out.
+"""Time of a prediction in PyTorch and in ONNX Runtime with an exported file, from pixels to class numbers.
 
     python benchmarks/export.py results/export.json      two minutes
 
-Both work with one thread and take turns, so that a machine that slows down slows both. Images have MNIST's shape. What the
-weights are makes no difference to the time, so they are not trained.
+Both use one thread and take turns, so that a machine that slows down slows both. Images have the shape of MNIST's. The
+weights are not trained, because their values do not change the time.
 """
 
 import json
@@ -33,8 +33,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 METHODS = ("faust-representative", "backprop")
 AT_ONCE = (1, 256)
-SECONDS = 8.0  # for each line
-GROUP = {1: 20, 256: 1}  # predictions between two looks at the clock
+SECONDS = 8.0  # per line
+GROUP = {1: 20, 256: 1}  # predictions per measurement
 CPU = torch.device("cpu")
 
 

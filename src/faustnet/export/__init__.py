@@ -132,7 +132,8 @@ def check(content: bytes, model: Model) -> tuple[float, float]:
     require(
         difference <= TOLERANCE * max(1.0, float(np.abs(wanted).max())),
         f"The scores of ONNX Runtime differ from PyTorch's by up to {difference:.2g}, so no file was written: "
-        "the scores of an image must not depend on other images, and onnxruntime has the version in constraints.txt.",
+        "install the version of onnxruntime in constraints.txt; in a method of your own, also check that "
+        "the scores of an image do not depend on other images.",
     )
     times = []
     for _ in range(TIMED):
