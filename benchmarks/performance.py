@@ -296,7 +296,7 @@ def main() -> None:
     found = results()
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     draw(found)
-    print(*(f"{path.relative_to(ROOT)} is written" for path in (PAGE, FIGURE)), sep="\n")
+    print(*(f"wrote {path.relative_to(ROOT)}" for path in (PAGE, FIGURE)), sep="\n")
 
 
 if __name__ == "__main__":
