@@ -74,6 +74,7 @@ POINTED = list(KINDS)[:4]  # those that are killed before each operation
 STATES = (
     "before the run began", "before the first checkpoint", "while training", "between model and figures", "at the end"
 )  # fmt: skip
+SHOWN = ("before start", "before the first checkpoint", "during training", "between model and metrics", "at the end")
 CPU = torch.device("cpu")
 EPOCHS = 3  # of those
 TIMES = ("seconds", "train_seconds", "seconds_per_image")  # which no two runs have in common
@@ -280,13 +281,13 @@ def study(path: Path, count: int, jobs: int) -> None:
 
 
 def is_good(one: dict[str, Any]) -> bool:
-    """Whether a run came to what it comes to undisturbed, and never left a file that was not whole."""
+    """Whether a run ended like the uninterrupted one and never left an incomplete file."""
     same = all(value for key, value in one.items() if key.startswith("same_"))
     return same and not one["not_whole"] and not one.get("different_after")
 
 
 def table(found: dict[str, Any]) -> str:
-    """Of all runs, by kind."""
+    """Table of all runs, by kind."""
     rows = []
     for kind in KINDS:
         mine = [one for one in found["runs"] if one["kind"] == kind]
@@ -300,19 +301,19 @@ def table(found: dict[str, Any]) -> str:
     broken = sum(len(one["not_whole"]) for one in [*found["runs"], *found["points"]])
     about, seconds = found["environment"], sum(one["seconds"] for one in [*found["runs"], *found["points"]])
     said = (
-        f"Files that were not whole: {broken}. Kills while a file was being written: "
+        f"Incomplete files: {broken}. Kills while a file was being written: "
         f"{sum(kill['writing'] for one in found['runs'] for kill in one['kills'])}. PyTorch {about['torch']}, "
-        f"{about['processor']}; {seconds / 60:.0f} minutes of trainings, two at a time."
+        f"{about['processor']}; {seconds / 60:.0f} minutes of training, two runs at a time."
     )
-    columns = ["runs", "kills", *STATES, "the same in the end", "the same after a kill before each operation"]
+    columns = ["runs", "kills", *SHOWN, "identical results", "identical after a kill before each file operation"]
     return markdown(columns, rows) + "\n\n" + said
 
 
 def with_table(page: str, found: dict[str, Any]) -> str:
-    """The page with the table between its marks written anew."""
+    """Return the page with the table between its marks replaced."""
     begin, end = "<!-- killing: benchmarks/killing.py -->\n", "\n<!-- end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    assert pattern.search(page), "the page has no room for the table"
+    assert pattern.search(page), "the page has no marks for the table"
     return pattern.sub(lambda _: begin + table(found) + end, page, count=1)
 
 
