@@ -209,14 +209,14 @@ def table(found: list[dict[str, Any]]) -> str:
         ]
         for line in found
     ]
-    return markdown(["what is read", "minutes", "files tried", "refused", "read", "branches reached", "findings"], rows)
+    return markdown(["input", "minutes", "files tried", "refused", "read", "branches reached", "findings"], rows)
 
 
 def with_table(page: str, found: list[dict[str, Any]]) -> str:
-    """The page with the table between its marks written anew."""
+    """Return the page with the table between its marks replaced."""
     begin, end = "<!-- fuzzed: benchmarks/fuzzing.py -->\n", "\n<!-- end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    assert pattern.search(page), "the page has no room for the table"
+    assert pattern.search(page), "the page has no marks for the table"
     return pattern.sub(lambda _: begin + table(found) + end, page, count=1)
 
 
