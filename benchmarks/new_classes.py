@@ -131,8 +131,8 @@ faustnet reproduce rejection --out results
 ```
 
 The command trains on one data set and measures how well its test images can be distinguished from those of another data
-set, which is scaled in the same way. AUROC is the area under the ROC curve in %. The backprop twin has the same network
-and is trained for as many epochs. {reading_rejection}
+set. Both data sets are standardised in the same way. AUROC is the area under the ROC curve in %. The backprop twin has
+the same network and is trained for as many epochs. {reading_rejection}
 
 The last two columns use a threshold that accepts {accept:.0%} of the validation images; {seeds}. *first layer* is the
 score that faustnet uses. It was chosen on validation images and on training images of the other data set.

@@ -81,7 +81,7 @@ def starts_in_short(found: dict[str, dict[str, Any]]) -> str:
     """Range over process starts, as a table of one row."""
     ranges = start_ranges(found)
     count = len(next(iter(found["h200"]["starts"]["commits"][-1]["wavefront_over_backprop"].values())))
-    columns = [f"H200, bfloat16, {count} process starts", *(f"{layers} layers" for layers in ranges)]
+    columns = [f"H200, bfloat16, layers of 800 units, {count} process starts", *(f"{layers} layers" for layers in ranges)]
     return table(columns, [["FAUST ÷ backprop, time of a step", *map(shown_range, ranges.values())]])
 
 

@@ -46,8 +46,8 @@ table. `results/table1/` has one file per run, with its recipe, seed, history, v
 `results/table1.json` has the cells. {machine}
 
 **Tuned**: hyper-parameters chosen for each method and data set ([how](#how-the-tuned-recipes-were-chosen)), 60 epochs,
-no data augmentation. FFCM is the exception, as in its authors' work: it uses random crops, and on some data sets
-horizontal flips.
+no data augmentation. FFCM is the exception: like its authors, we use random crops and, on some data sets, horizontal
+flips.
 
 {tuned}
 
@@ -100,7 +100,7 @@ values are in `results/figure2.json`.
 
 ![The architecture of FAUST](results/figures/figure1.png)
 
-## Minutes on a CPU
+## Short trainings on a CPU
 
 `python benchmarks/core.py results/core.json` trains 3×500 networks with the defaults of the package: seeds 0 to 2, two
 CPU cores.
@@ -198,7 +198,7 @@ def reading(cells: list[dict[str, Any]], family: str) -> str:
     worst = min(known, key=lambda cell: cell["mean"] - cell["paper"])
     where = f"{TITLES[worst['method']]} on {TITLES[worst['dataset']]}, {worst['network'].replace('x', '×')}"
     return (
-        f"The {family} recipes reach or exceed {above} of {len(known)} figures of the paper; the largest shortfall is "
+        f"The {family} recipes reach or exceed {above} of {len(known)} figures of the paper; the lowest difference is "
         f"{difference(worst)} ({where})."
     )
 
