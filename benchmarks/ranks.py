@@ -95,7 +95,7 @@ def outcome(trained: Trainer) -> dict[str, Tensor]:
 
 
 def on_ranks(ranks: int, work: Callable[..., None], *about: Any) -> None:
-    """Do some work in so many processes that know of each other. They are forks, since half of a short work is imports."""
+    """Run a function on the given number of ranks. The ranks are forks, which saves the time of importing torch."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
