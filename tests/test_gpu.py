@@ -104,7 +104,7 @@ def learns_without_waiting(trained: Trainer, monkeypatch: pytest.MonkeyPatch) ->
     run_to_end(trained)
     assert replays
     epochs = trained.settings.epochs
-    for number in range(trained.schedule.stages):
+    for number in range(trained.schedule.phases):
         stage = trained.history[epochs * number : epochs * (number + 1)]
         for before, after in zip(stage[0].losses, stage[-1].losses, strict=True):
             assert before is after is None or after < before
