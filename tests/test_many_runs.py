@@ -17,7 +17,7 @@ import pytest
 
 from conftest import Answer
 from faustnet.errors import FaustnetError
-from faustnet.system.locks import alone_in
+from faustnet.system.locks import folder_lock
 from faustnet.runs.recipes import Recipe
 from faustnet.reproduce import claims
 from faustnet.reproduce.claims import STALE, holder_of, take
@@ -267,6 +267,6 @@ def test_a_run_whose_folder_is_held_is_left_to_its_holder(tmp_path: Path) -> Non
     wanted = Wanted("tuned", "backprop", "digits", "2x24", 0)
     wanted.folder(tmp_path).mkdir(parents=True)
     order = Order(tmp_path, "cpu", None, "ours", 1)
-    with take(order.file, 0.0) or pytest.fail("nobody else holds it"), alone_in(wanted.folder(tmp_path)):
+    with take(order.file, 0.0) or pytest.fail("nobody else holds it"), folder_lock(wanted.folder(tmp_path)):
         assert answer(order, wanted).what is What.ELSEWHERE
         assert order.file.exists(), "the others go on"

@@ -22,11 +22,11 @@ from PIL import Image
 
 from conftest import Answer, run_to_end
 from faustnet.data import DataSet, Images, StoredPixels, load_data, make_shards, sharding, stored
-from faustnet.system.devices import free_memory
 from faustnet.errors import FaustnetError
-from faustnet.system.locks import alone_in
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import set_up
+from faustnet.system.devices import free_memory
+from faustnet.system.locks import folder_lock
 from faustnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -298,7 +298,7 @@ def test_one_command_at_a_time_makes_shards_of_a_name(tmp_path: Path) -> None:
     """Two would write to the same files, and one that is killed then would leave holes in the other's."""
     part = tmp_path / "shards.part"
     part.mkdir()
-    with alone_in(part), pytest.raises(FaustnetError, match=r"Somebody writes to .*shards\.part already, process"):
+    with folder_lock(part), pytest.raises(FaustnetError, match=r"shards\.part is in use by process"):
         make_shards("digits", tmp_path / "shards")
     make_shards("digits", tmp_path / "shards")
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [

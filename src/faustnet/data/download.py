@@ -19,7 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from faustnet.errors import FaustnetError
 from faustnet.system.files import PARTIAL, partials, sync_folder
-from faustnet.system.locks import alone_in
+from faustnet.system.locks import folder_lock
 
 CHUNK = 1 << 16
 TIMEOUT = 30  # seconds without a byte
@@ -31,7 +31,7 @@ def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
     process is at it, wait for that."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with alone_in(path.parent, wait=True):
+        with folder_lock(path.parent, wait=True):
             _clear(path)
             reasons = [] if path.exists() else _fetched(urls, md5, path)
     except OSError as error:
@@ -113,7 +113,7 @@ def unpack_folder(archive: Path, md5: str, folder: Path, names: Sequence[str]) -
         with archive.open("rb") as file:
             if hashlib.file_digest(file, "md5").hexdigest() != md5:
                 raise tarfile.TarError("its sum is wrong")
-        with alone_in(folder.parent, wait=True):
+        with folder_lock(folder.parent, wait=True):
             _clear(folder)
             _unpack(archive, folder, names)
     except (tarfile.TarError, OSError, EOFError, KeyError, ValueError, zlib.error) as error:

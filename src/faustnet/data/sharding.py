@@ -16,7 +16,7 @@ from faustnet.data.own import Attempts, Files, FolderFiles
 from faustnet.data.shards import CLASSES, PARTS, load_shards
 from faustnet.errors import FaustnetError
 from faustnet.system.files import is_partial, sync_folder, writing
-from faustnet.system.locks import LOCK, alone_in
+from faustnet.system.locks import LOCK, folder_lock
 
 SHARD = 2**28  # bytes of images in a file, at most
 BEGUN = "begun.json"  # from which images, and which of them could not be read
@@ -113,7 +113,7 @@ def _write(
     facts = {"names": list(names), "images": {name: images.digest() for name, images in series.items()}}
     try:
         part.mkdir(parents=True, exist_ok=True)
-        with alone_in(part):
+        with folder_lock(part):
             _begin(part, facts, attempts)
             for name in series:
                 (part / name).mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from faustnet.errors import FaustnetError
 from faustnet.system.files import write_whole
-from faustnet.system.locks import alone_in
+from faustnet.system.locks import folder_lock
 from faustnet.report.paper import reported
 from faustnet.runs.recipes import as_table, differences, recipe_from
 from faustnet.reproduce.wanted import Job, Wanted
@@ -31,7 +31,7 @@ def writing_to(out: Path) -> Iterator[None]:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FaustnetError(f"{out} cannot be written to ({error.strerror}): choose another --out.") from None
-    with alone_in(out, wait=True):
+    with folder_lock(out, wait=True):
         yield
 
 

@@ -13,7 +13,7 @@ from faustnet.data import DataSet, Images, ImageSource, load_data, located
 from faustnet.training.distributed import Arrangement, from_first, here, require_alike
 from faustnet.errors import FaustnetError
 from faustnet.training.history import Epoch
-from faustnet.system.locks import alone_in, refuse_held
+from faustnet.system.locks import check_unlocked, folder_lock
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, differences
 from faustnet.runs.folder import METRICS, MODEL, Run
@@ -55,10 +55,10 @@ def train(
     with ExitStack() as held:
         finished = resume and run.tidy
         if resume and not finished:
-            held.enter_context(alone_in(folder))
+            held.enter_context(folder_lock(folder))
             finished = run.conclude()
         elif not resume:
-            refuse_held(folder)
+            check_unlocked(folder)
             run.refuse_existing()
         if arrangement:
             from_first(lambda: finished)
@@ -76,7 +76,7 @@ def train(
             run.restore(trainer)
         else:
             run.make_folder()
-            held.enter_context(alone_in(folder))
+            held.enter_context(folder_lock(folder))
             run.begin(recipe)
         run.note_environment(device)
         if arrangement:
