@@ -15,7 +15,7 @@ from faustnet.methods import LocalMethod, Method, Source
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.system.randomness import generator_states, set_generator_states, unchanged_generators
 from faustnet.training.schedules.base import OneOptimiser
-from faustnet.training.schedules.feeds import Direct
+from faustnet.training.schedules.feed import MemoryFeed
 from faustnet.nn.row_shard import Gathering, Slice
 
 AHEAD = 2  # batches that a stage may be sent before it has begun them
@@ -49,7 +49,7 @@ class Distributed(OneOptimiser):
         first = self.stages_layers[0]
         self.drops = any(layer.dropout for layer in list(method.network)[first.stop :])
         if arrangement.stage:
-            self.feed = Direct(train)  # later stages look at no image
+            self.feed = MemoryFeed(train)  # later stages look at no image
         self.room: _Room | None = None
         self.elsewhere: dict[str, Tensor] = {}  # what the other stages' optimisers remember
 

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.training.optimisers import OptimiserSettings, remembered
-from faustnet.training.schedules.feeds import Feed, feed_from
+from faustnet.training.schedules.feed import Feed, feed_from
 from faustnet.training.schedules.recording import Plan, Repeated
 
 

@@ -14,7 +14,7 @@ from faustnet.errors import FaustnetError
 from faustnet.methods import SETTLED, Method, Source, some_positions
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.schedules.base import OneOptimiser, local
-from faustnet.training.schedules.feeds import feed_from
+from faustnet.training.schedules.feed import feed_from
 
 CHUNK = 1024  # images walked at once when activations are cached
 
