@@ -39,7 +39,7 @@ from faustnet.data import DataSet, Images, cifar, load_data, read_image
 from faustnet.data.cifar import read_batch
 from faustnet.data.download import unpack_folder
 from faustnet.data.idx import read_idx
-from faustnet.data.own import ARRAYS
+from faustnet.data.npz import ARRAYS
 from faustnet.errors import STEERING
 from faustnet.runs.model import ABOUT, Model, packed
 from faustnet.runs.recipes import as_table, read_recipe, recipe_from, shipped_recipe, to_toml, write_recipe

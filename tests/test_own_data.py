@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from faustnet.data import load_data
-from faustnet.data.files import find_images, read_image
+from faustnet.data.image_file import find_images, read_image
 from faustnet.errors import FaustnetError
 
 

@@ -21,7 +21,7 @@ import torch
 from PIL import Image
 
 from conftest import Answer, run_to_end
-from faustnet.data import DataSet, Images, StoredPixels, load_data, make_shards, sharding, stored
+from faustnet.data import DataSet, Images, StoredPixels, load_data, make_shards, shard_writer, stored_pixels
 from faustnet.errors import FaustnetError
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import set_up
@@ -38,7 +38,7 @@ def digits_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All digits, in shards of 100 images."""
     folder = tmp_path_factory.mktemp("data") / "digits"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharding, "SHARD", 6400)
+        patch.setattr(shard_writer, "SHARD", 6400)
         make_shards("digits", folder)
     assert len(list((folder / "train").glob("x-*.npy"))) == 15
     return folder
@@ -94,13 +94,13 @@ def test_whether_images_are_streamed_depends_on_the_memory_there_is(
 ) -> None:
     size = load_data(str(digits_folder)).train.pixels.size
     for free, streams in ((2 * size, False), (2 * size - 1, True)):
-        monkeypatch.setattr(stored, "free_memory", lambda device, free=free: free)
+        monkeypatch.setattr(stored_pixels, "free_memory", lambda device, free=free: free)
         assert trainer_on(load_data(str(digits_folder)), {}).schedule.feed.streams == streams
-    monkeypatch.setattr(stored, "free_memory", lambda device: size - 1)
+    monkeypatch.setattr(stored_pixels, "free_memory", lambda device: size - 1)
     with pytest.raises(FaustnetError, match=r"do not fit in memory: leave data\.stream at auto"):
         trainer_on(load_data(str(digits_folder), stream="never"), {})
-    monkeypatch.setattr(stored, "MANY", 0)
-    monkeypatch.setattr(stored, "free_memory", lambda device: 70_000)
+    monkeypatch.setattr(stored_pixels, "MANY", 0)
+    monkeypatch.setattr(stored_pixels, "free_memory", lambda device: 70_000)
     with pytest.raises(FaustnetError, match="choose representatives at random and not by k-means"):
         trainer_on(load_data(str(digits_folder)), {"options": {"choice": "k-means"}})
 
@@ -260,7 +260,7 @@ def test_making_shards_that_was_killed_goes_on_and_is_complete_or_absent(
 ) -> None:
     whole, folder, part = load_data(str(pictures)), tmp_path / "shards", tmp_path / "shards.part"
     slow = (
-        "import time; from faustnet.data import make_shards, sharding; from pathlib import Path; sharding.SHARD = 2160\n"
+        "import time; from faustnet.data import make_shards, shard_writer; from pathlib import Path; shard_writer.SHARD = 2160\n"
         f"make_shards({str(pictures)!r}, Path({str(folder)!r}), on_images=lambda done, all: time.sleep(done > 30 and 60))"
     )
     process = subprocess.Popen([sys.executable, "-c", slow])
@@ -277,7 +277,7 @@ def test_making_shards_that_was_killed_goes_on_and_is_complete_or_absent(
     kept = {path.relative_to(part): path.stat().st_mtime_ns for path in part.rglob("[xy]-*.npy")}
     assert len(kept) >= 8
     times = (pictures / "dog" / "1.png").stat()
-    monkeypatch.setattr(sharding, "SHARD", 2160)
+    monkeypatch.setattr(shard_writer, "SHARD", 2160)
     (pictures / "dog" / "1.png").touch()
     with pytest.raises(FaustnetError, match=r"shards\.part was begun from other images: remove it"):
         make_shards(str(pictures), folder)
@@ -338,7 +338,7 @@ def test_an_interrupt_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sharding, "read_image", interrupted)
+        patch.setattr(shard_writer, "read_image", interrupted)
         answer = faustnet("shards", pictures, tmp_path / "shards")
     assert (answer.code, answer.sentence) == (130, "Stopped; what was done is kept, and the same command goes on.")
     assert not (tmp_path / "shards").exists()

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from faustnet.data import DataSet, Images, ImageSource, load_data, located
+from faustnet.data import DataSet, Images, ImageSource, absolute_name, load_data
 from faustnet.training.distributed import Arrangement, from_first, here, require_alike
 from faustnet.errors import FaustnetError
 from faustnet.training.history import Epoch
@@ -50,7 +50,7 @@ def train(
     """Train a recipe into a folder, or continue the run that is there, on the recipe's data set, which may have been read
     already. Everything that a user may have got wrong is found out before the folder is made. Raises Stopped when it was
     interrupted. In an `arrangement` this is what the first rank does, and the others `follow`."""
-    recipe = replace(recipe, dataset=located(recipe.dataset))
+    recipe = replace(recipe, dataset=absolute_name(recipe.dataset))
     run = _open_to_resume(folder, recipe) if resume else Run(folder)
     with ExitStack() as held:
         finished = resume and run.tidy
@@ -126,7 +126,7 @@ def data_of(recipe: Recipe, data_dir: Path | None) -> DataSet:
 def follow(recipe: Recipe, arrangement: Arrangement, *, data_dir: Path | None) -> None:
     """Train what the first rank trains, as another one: with no folder, and from the first one's state. Raises Stopped when
     all were interrupted."""
-    recipe = replace(recipe, dataset=located(recipe.dataset))
+    recipe = replace(recipe, dataset=absolute_name(recipe.dataset))
     if from_first(lambda: True):  # it was finished before
         return
     from_first(lambda: None)  # it may have to download the data
