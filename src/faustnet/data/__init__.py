@@ -80,7 +80,7 @@ def make_shards(
     on_images: Callable[[int, int], None] = lambda done, total: None,
 ) -> DataSet:
     """Write a data set, named as in `load_data`, as a new folder of shards, and load it from there. Image files are read one
-    by one. An interrupted attempt is continued. `on_images` is called with the number of images written so far, and of all."""
+    by one. An interrupted attempt is continued. `on_images` is called with the numbers of written and of all images."""
     path, left_out = Path(name), tuple[str, ...]()
     if name not in DATASETS and path.is_dir() and not is_sharded(path):
         left_out = shard_folder(find_class_files(path, image_size, strict=strict), folder, on_images)

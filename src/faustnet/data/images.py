@@ -143,11 +143,11 @@ class Augmentation:
         smallest = min(shape[1:])
         if self.crop >= smallest:
             raise FaustnetError(
-                f"augmentation.crop must be less than {smallest} for images of {shape[1]}×{shape[2]}, got {self.crop}."
+                f"data.crop must be less than {smallest} for images of {shape[1]}×{shape[2]}, got {self.crop}."
             )
         if self.cutout > smallest:
             raise FaustnetError(
-                f"augmentation.cutout must be at most {smallest} for images of {shape[1]}×{shape[2]}, got {self.cutout}."
+                f"data.cutout must be at most {smallest} for images of {shape[1]}×{shape[2]}, got {self.cutout}."
             )
 
     def pick(self, pixels: Tensor, index: Tensor) -> Tensor:
