@@ -7,8 +7,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from faustnet.report.paper import RECORDS, TITLES
 from faustnet.report.comparisons import CHANGE_COLUMNS, PAIR_COLUMNS, change_rows, in_order, markdown, pair_rows
+from faustnet.report.paper import RECORDS, TITLES
 from faustnet.report.table1 import ours, over_seeds, signed
 from trials import best_of
 

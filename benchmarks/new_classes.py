@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from faustnet.report.paper import TITLES
 from faustnet.report.classes import ADDED_COLUMNS, REJECTION_COLUMNS, added_rows, rejection_rows
 from faustnet.report.comparisons import markdown
+from faustnet.report.paper import TITLES
 from faustnet.report.table1 import ours, over_seeds, signed
 from faustnet.reproduce.new_classes import DRAWS, EPOCHS
 from faustnet.reproduce.rejection import ACCEPT

@@ -17,11 +17,11 @@ from typing import Any
 import beyond
 import new_classes
 from estimator import lines
-from faustnet.report.paper import TITLES
-from faustnet.runs.recipes import recipe_from
 from faustnet.report.comparisons import markdown
+from faustnet.report.paper import TITLES
 from faustnet.report.table1 import as_markdown, difference
 from faustnet.reproduce.results import read_results, summary
+from faustnet.runs.recipes import recipe_from
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

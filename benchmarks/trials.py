@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from faustnet.system.environment import environment
-from faustnet.runs.recipes import Recipe
 from faustnet.reproduce.results import write_lines
 from faustnet.reproduce.runner import data_of
+from faustnet.runs.recipes import Recipe
 from faustnet.runs.session import set_up
+from faustnet.system.environment import environment
 from faustnet.training.trainer import Diverged
 
 RECIPES = Path(__file__).parents[1] / "src/faustnet/recipes"

@@ -16,9 +16,10 @@ from faustnet.cli import main
 from faustnet.data import DataSet, ImageSource, Scaling, load_data
 from faustnet.methods import Method, build
 from faustnet.nn.network import NetworkSettings
-from faustnet.training.optimisers import OptimiserSettings
 from faustnet.system.randomness import seeded
-from faustnet.training.trainer import Trainer, TrainingSettings
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.settings import TrainingSettings
+from faustnet.training.trainer import Trainer
 
 SMALL = NetworkSettings((64, 48), 32)
 

@@ -14,11 +14,11 @@ import faustnet as package
 from conftest import Answer, started
 from faustnet.data import ImageSource
 from faustnet.losses import squared_distances
-from faustnet.runs.recipes import Recipe, as_table, changed, differences, recipe_from, shipped_recipes
 from faustnet.reproduce import ablation
 from faustnet.reproduce.ablation import AS_IT_IS, CHANGES, Ablation, ablations, summary, with_change
 from faustnet.reproduce.best import TWIN, Best, best_names
 from faustnet.reproduce.runner import Watched
+from faustnet.runs.recipes import Recipe, as_table, changed, differences, recipe_from, shipped_recipes
 
 Command = Callable[..., Answer]
 DIGITS = ("--names", "digits/mlp", "--seeds", "1", "--device", "cpu")
@@ -241,7 +241,7 @@ def test_the_scale_goes_with_the_length(source: ImageSource) -> None:
         one = with_change(recipe, dict(CHANGES)[words])
         method = started("faust-representative", source, one.network, scale=one.options["scale"])
         with torch.no_grad():
-            embedding = next(method.network.walk(source.plain(torch.arange(100))))
+            embedding = next(method.network.embeddings(source.plain(torch.arange(100))))
         weights.append(float(one.options["scale"] * squared_distances(embedding, embedding).mean()))
     assert weights[1] == pytest.approx(weights[0], rel=0.1)
     assert weights[2] == pytest.approx(weights[1], rel=1e-5)

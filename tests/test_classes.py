@@ -16,16 +16,16 @@ from sklearn.metrics import roc_auc_score
 from conftest import Answer
 from faustnet.data import DataSet, Images, load_data
 from faustnet.errors import FaustnetError
-from faustnet.training.evaluation import all_embeddings, auroc, threshold_accepting
 from faustnet.methods import METHODS, Faust
-from faustnet.runs.model import Model
-from faustnet.runs.recipes import recipe_from
 from faustnet.nn.references import KINDS, nearness, references_from
 from faustnet.reproduce.new_classes import Added, accuracy_by_age, all_added, summary
 from faustnet.reproduce.rejection import STRANGE, Rejection, all_rejections, scores_of
 from faustnet.reproduce.runner import Watched
-from faustnet.runs.session import train
 from faustnet.runs.folder import Run
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import recipe_from
+from faustnet.runs.session import train
+from faustnet.training.evaluation import all_embeddings, auroc, threshold_accepting
 
 Command = Callable[..., Answer]
 FAUST = [name for name, method in METHODS.items() if issubclass(method, Faust)]
@@ -403,7 +403,7 @@ def test_prototypes_of_free_length_reject_nothing(runs: dict[str, Run], digits: 
         runs["faust-prototype"].model().calibrate(digits.test.pixels)
 
 
-def test_figures_of_other_classes_than_the_models_are_not_passed_on(
+def test_figures_of_other_classes_than_the_models_are_not_outputs(
     faustnet: Command, runs: dict[str, Run], examples: torch.Tensor, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"

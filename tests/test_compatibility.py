@@ -15,10 +15,10 @@ from torch import Tensor
 import faustnet as package
 from conftest import Answer
 from faustnet.data import load_data
-from faustnet.runs.validation import is_environment, is_epoch
-from faustnet.runs.recipes import changed, recipe_from, shipped_recipe
 from faustnet.reproduce import ablation, best, new_classes, rejection, studies, table1
 from faustnet.runs.folder import Run
+from faustnet.runs.recipes import changed, recipe_from, shipped_recipe
+from faustnet.runs.validation import is_environment, is_epoch
 
 VERSION = Path(__file__).parent / "fixtures" / "0.1"
 RESULTS = Path(__file__).parents[1] / "results"

@@ -34,9 +34,9 @@ def architecture(widths: Iterable[int], embedding: int = 256, **facts: Any) -> d
     }
     before, layers = facts["inputs"], []
     for width in widths:
-        passed_on = width if facts["passes_on"] == "activation" else embedding or width
-        layers.append({"inputs": before, "width": width, "embedding": embedding, "passes_on": passed_on})
-        before = passed_on
+        outputs = width if facts["passes_on"] == "activation" else embedding or width
+        layers.append({"inputs": before, "width": width, "embedding": embedding, "passes_on": outputs})
+        before = outputs
     return {**facts, "layers": layers}
 
 
@@ -124,8 +124,8 @@ def test_the_architecture_shows_every_size_of_the_network(name: str) -> None:
     assert projection == [f"{layer['width']} → {layer['embedding']}" for layer in facts["layers"] if layer["embedding"]]
     embeddings = [int(text.removeprefix("embedding\n")) for text in words if text.startswith("embedding\n")]
     assert embeddings == [layer["embedding"] or layer["width"] for layer in facts["layers"]]
-    passed_on = [text for text in words if " rows of " in text]
-    assert [int(text.split()[-2]) for text in passed_on] == [layer["inputs"] for layer in facts["layers"]]
+    outputs = [text for text in words if " rows of " in text]
+    assert [int(text.split()[-2]) for text in outputs] == [layer["inputs"] for layer in facts["layers"]]
     assert words.count("stop gradient") == len(facts["layers"]) - 1
 
 

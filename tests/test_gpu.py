@@ -5,20 +5,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from faustnet.training.schedules.recording import Recording
 from torch import Tensor
 from torch.nn import functional
 
 from conftest import run_to_end, small_method
 from faustnet.data import Augmentation, DataSet, Images, ImageSource, load_data
 from faustnet.data.shard_writer import shard_images
-from faustnet.nn.layers import Linear, relu_norm
 from faustnet.losses import reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
 from faustnet.methods import METHODS, LocalMethod
+from faustnet.nn.layers import Linear, relu_norm
 from faustnet.nn.network import NetworkSettings
 from faustnet.training.optimisers import OptimiserSettings, StackedOptimiser
 from faustnet.training.schedules import SCHEDULES, recording
-from faustnet.training.schedules.recording import Recording
-from faustnet.training.trainer import Trainer, TrainingSettings
+from faustnet.training.settings import TrainingSettings
+from faustnet.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 PAIRS = [
@@ -256,7 +257,7 @@ def test_recorded_steps_find_images_from_files(
         trained = trainer(
             "faust-representative", on_gpu(images, distortion), on_gpu(held_out), schedule=schedule, balance=True
         )
-        assert trained.schedule.ticks.recorded
+        assert trained.schedule.graph.recorded
         ends.append(run_to_end(trained))
     assert ends[1].schedule.feed.streams or schedule == "greedy"
     states = [end.method.state_dict() for end in ends]
@@ -267,5 +268,5 @@ def test_recorded_steps_find_images_from_files(
 def test_what_is_drawn_in_a_step_is_read_from_files(source: ImageSource, held_out: ImageSource, tmp_path: Path) -> None:
     images = from_files(source, tmp_path / "shards")
     trained = trainer("faust-tuplet", on_gpu(images), on_gpu(held_out), epochs=12)
-    assert not trained.schedule.ticks.recorded
+    assert not trained.schedule.graph.recorded
     assert run_to_end(trained).history[-1].accuracy > 0.7

@@ -17,14 +17,14 @@ import pytest
 
 from conftest import Answer
 from faustnet.errors import FaustnetError
-from faustnet.system.locks import folder_lock
-from faustnet.runs.recipes import Recipe
 from faustnet.reproduce import claims
 from faustnet.reproduce.claims import STALE, holder_of, take
 from faustnet.reproduce.runner import Order, What, answer
 from faustnet.reproduce.wanted import Wanted
 from faustnet.reproduce.work import Lines, Work
 from faustnet.reproduce.workers import Workers
+from faustnet.runs.recipes import Recipe
+from faustnet.system.locks import folder_lock
 
 Command = Callable[..., Answer]
 SMALL = ("--datasets", "digits", "--networks", "2x24", "--recipes", "tuned", "--device", "cpu")

@@ -8,9 +8,9 @@ import best
 import killing
 import ranks
 import ranks_page
-from faustnet.runs.recipes import shipped_recipes
 from faustnet.reproduce.results import is_done, read_results, summary
 from faustnet.reproduce.wanted import Wanted
+from faustnet.runs.recipes import shipped_recipes
 
 ROOT = Path(__file__).parents[1]
 

@@ -23,17 +23,17 @@ from conftest import fitting
 from faustnet import evaluation
 from faustnet.data import DataSet, Images
 from faustnet.errors import FaustnetError
-from faustnet.training.evaluation import evaluating
-from faustnet.runs.analysis import Pictures, balanced, fisher_score, inspect_run, layer_embeddings, tsne
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import GoodnessMethod
 from faustnet.methods.trifecta import Trifecta
-from faustnet.runs.model import Model
 from faustnet.nn.network import NetworkSettings
-from faustnet.runs.recipes import recipe_from
 from faustnet.report import page
 from faustnet.report.page import render_page
+from faustnet.runs.analysis import Pictures, balanced, fisher_score, inspect_run, layer_embeddings, tsne
 from faustnet.runs.folder import Run
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import recipe_from
+from faustnet.training.evaluation import evaluating
 from test_imports import rooms_imported
 
 CPU = torch.device("cpu")
@@ -123,7 +123,7 @@ def test_layer_embeddings_of_every_method(name: str, digits: DataSet, monkeypatc
             rows[:, :10] = model.method.label_value / 10
         if isinstance(model.method, Trifecta):
             rows = torch.cat([rows, model.method.label.weight.mean(dim=0).expand(10, -1)], dim=1)
-        directly = list(model.method.network.walk(rows))
+        directly = list(model.method.network.embeddings(rows))
     for layer, rows in zip(found, directly, strict=True):
         np.testing.assert_allclose(layer[350:], rows.numpy(), rtol=1e-4, atol=1e-5)
 

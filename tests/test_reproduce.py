@@ -12,12 +12,12 @@ import pytest
 
 from conftest import Answer
 from faustnet.report.paper import TABLE_1
-from faustnet.runs.recipes import shipped_recipes
 from faustnet.report.table1 import as_latex, as_markdown
 from faustnet.reproduce.figures import curves
 from faustnet.reproduce.results import is_done, read_results, summary
 from faustnet.reproduce.runner import Watched
 from faustnet.reproduce.wanted import Wanted
+from faustnet.runs.recipes import shipped_recipes
 from faustnet.training.trainer import Diverged, Trainer
 
 Command = Callable[..., Answer]

@@ -10,8 +10,8 @@ from faustnet.bench.steps import Case, microseconds, scheduled_step
 from faustnet.data import ImageSource
 from faustnet.methods import build
 from faustnet.nn.network import NetworkSettings
+from faustnet.nn.precision import matmul_precision, set_compute_dtype
 from faustnet.training.optimisers import OptimiserSettings
-from faustnet.nn.precision import multiplying, set_product_type
 from faustnet.training.schedules import SCHEDULES
 from faustnet.training.schedules.base import Schedule
 
@@ -43,9 +43,9 @@ def schedule_of(system: str, network: NetworkSettings, case: Case, source: Image
     name, order = SYSTEMS[system]
     options = {} if name == "backprop" else {"representatives": case.representatives, "scale": 5.0}
     method = build(name, case.shape, case.classes, network, options).to(source.labels.device)
-    set_product_type(method, case.precision)
+    set_compute_dtype(method, case.precision)
     method.start(source)
-    return SCHEDULES[order](method, source, OPTIMISER)
+    return SCHEDULES[order](method, source, OPTIMISER.create())
 
 
 def measure(network: NetworkSettings, device: torch.device, seconds: float) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def measure(network: NetworkSettings, device: torch.device, seconds: float) -> d
         "kind": network.kind, "widths": network.widths, "head": network.head, "batch": case.batch,
         "representatives": case.representatives, "precision": case.precision,
     }  # fmt: skip
-    with multiplying(case.precision):
+    with matmul_precision(case.precision):
         for system in SYSTEMS:
             if device.type == "cuda":
                 found[f"{system}_beside_mib"] = _most_beside(system, network, case, source)
@@ -72,7 +72,7 @@ def _most_beside(system: str, network: NetworkSettings, case: Case, source: Imag
     before = torch.cuda.memory_allocated(device)
     schedule = schedule_of(system, network, case, source)
     schedule.enter(0)
-    schedule.ticks.recorded = False
+    schedule.graph.recorded = False
     schedule.begin(*case.plan(), 0)
     schedule.step()
     torch.cuda.reset_peak_memory_stats(device)

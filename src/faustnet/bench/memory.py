@@ -24,11 +24,11 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 from faustnet.bench.steps import Case, plain_network
 from faustnet.data import ImageSource
-from faustnet.system.devices import choose_device
 from faustnet.errors import FaustnetError
 from faustnet.methods import build
-from faustnet.nn.network import TOGETHER, NetworkSettings
-from faustnet.training.optimisers import OptimiserSettings, remembered
+from faustnet.nn.network import LOSSES_AT_ONCE, NetworkSettings
+from faustnet.system.devices import choose_device
+from faustnet.training.optimisers import OptimiserSettings, state_tensors
 from faustnet.training.schedules import SCHEDULES, Greedy, Wavefront
 
 DEPTHS = (4, 16, 64)
@@ -76,7 +76,7 @@ def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
     """Backprop as it is, with activations computed twice, or with a batch in pieces."""
     device = source.labels.device
     network = plain_network(case).to(device)
-    optimiser = OptimiserSettings().make(network.parameters())
+    optimiser = OptimiserSettings().create().torch_optimiser(network.parameters())
     index = torch.arange(case.batch, device=device)
     forward: Callable[[Tensor], Tensor] = network
     if system == "backprop, checkpointed":
@@ -92,7 +92,7 @@ def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
         gradients = size(p.grad for p in network.parameters() if p.grad is not None)
         optimiser.step()
         optimiser.zero_grad()
-    return {"weights": size(network.parameters()), "gradients": gradients, "optimiser": size(remembered(optimiser))}
+    return {"weights": size(network.parameters()), "gradients": gradients, "optimiser": size(state_tensors(optimiser))}
 
 
 def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
@@ -101,24 +101,24 @@ def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
     settings = NetworkSettings(case.widths, case.embedding)
     method = build("faust-representative", (case.inputs, 1, 1), case.classes, settings, {}).to(device)
     method.start(source)
-    schedule = SCHEDULES[system](method, source, OptimiserSettings())
-    schedule.enter(schedule.stages - 1)
+    schedule = SCHEDULES[system](method, source, OptimiserSettings().create())
+    schedule.enter(schedule.phases - 1)
     batches, rates = case.plan()
     schedule.begin(batches, rates, 0)
     for _ in range(STEPS):
-        schedule._work(1)
+        schedule._train_batches(1)
     layers = [size(layer.parameters()) for layer in method.network]
     found = {
         "weights": sum(layers),
-        "gradients": max(sum(layers[i : i + TOGETHER]) for i in range(0, len(layers), TOGETHER)),
+        "gradients": max(sum(layers[i : i + LOSSES_AT_ONCE]) for i in range(0, len(layers), LOSSES_AT_ONCE)),
     }
     if isinstance(schedule, Wavefront):
-        found["gradients"] = max(size(group.working.parameters()) for group in schedule.groups)
-        found["optimiser"] = size(t for g in schedule.groups for kept in g.optimiser.memory.values() for t in kept)
+        found["gradients"] = max(size(group.trainable()) for group in schedule.groups)
+        found["optimiser"] = size(slot for group in schedule.groups for _, _, slot in group.slots())
     else:
-        found["optimiser"] = size(remembered(schedule.optimiser))  # type: ignore[attr-defined]
+        found["optimiser"] = size(state_tensors(schedule.updates.optimiser))  # type: ignore[attr-defined]
     if isinstance(schedule, Greedy):
-        found["gradients"] = layers[schedule.stage]
+        found["gradients"] = layers[schedule.phase]
         found["cached"] = schedule.received.activations.nbytes  # type: ignore[attr-defined]
     return found
 
@@ -153,7 +153,7 @@ def measure_one(system: str, layers: int, device: torch.device) -> dict[str, Any
 def _warm_up(device: torch.device) -> None:
     """Load what every system needs, so that it is not counted."""
     layer = nn.Linear(64, 64, device=device)
-    optimiser = OptimiserSettings().make(layer.parameters())
+    optimiser = OptimiserSettings().create().torch_optimiser(layer.parameters())
     layer(torch.zeros(8, 64, device=device)).sum().backward()
     optimiser.step()
 

@@ -10,14 +10,14 @@ import torch
 
 from faustnet.bench.steps import Case, microseconds
 from faustnet.data import DataSet, load_data
-from faustnet.training.evaluation import CHUNK, CHUNK_ON_GPU, early_exits, evaluating
-from faustnet.training.history import Epoch
 from faustnet.methods import Faust, build
-from faustnet.runs.model import Model
 from faustnet.nn.network import NetworkSettings
-from faustnet.nn.precision import multiplying
+from faustnet.nn.precision import matmul_precision
+from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import set_up, train
+from faustnet.training.evaluation import CHUNK, CHUNK_ON_GPU, early_exits, evaluating
+from faustnet.training.history import Epoch
 from faustnet.training.trainer import Trainer
 
 PREDICTED = 10_000  # images
@@ -54,7 +54,7 @@ def measure(widths: tuple[int, ...], embedding: int, device: torch.device, secon
             for chunk in chunks:
                 methods[name].predict(chunk)
 
-    with multiplying("tf32"):
+    with matmul_precision("tf32"):
         times = microseconds({name: partial(predict, name) for name in NAMES}, device, seconds, group=1)
     line = {NAMES[name]: time / 1000 for name, time in times.items()}
     return {"images": PREDICTED, "widths": list(widths), "embedding": embedding, **line}

@@ -8,6 +8,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,11 +20,11 @@ from torch.nn import functional
 from faustnet.data import Images, ImageSource, Scaling
 from faustnet.methods import build
 from faustnet.nn.network import NetworkSettings
-from faustnet.training.optimisers import OptimiserSettings, remembered
-from faustnet.nn.precision import multiplying, set_product_type
+from faustnet.nn.precision import matmul_precision, set_compute_dtype
+from faustnet.training.optimisers import OptimiserSettings, state_tensors
 from faustnet.training.schedules import SCHEDULES
 from faustnet.training.schedules.base import Schedule
-from faustnet.training.schedules.recording import Plan, Repeated
+from faustnet.training.schedules.step_graph import StepGraph, StepTable
 
 Step = Callable[[], object]
 IMAGES = 4096
@@ -71,9 +72,9 @@ def plain_network(case: Case) -> nn.Sequential:
 
 
 def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -> Step:
-    source, network, plan = case.source(device), plain_network(case).to(device), Plan(device)
-    plan.lay_out(case.plan(), 0)
-    optimiser = OptimiserSettings().make(network.parameters())
+    source, network, table = case.source(device), plain_network(case).to(device), StepTable(device)
+    table.fill(case.plan(), 0)
+    optimiser = OptimiserSettings().create().torch_optimiser(network.parameters())
     of_type = torch.autocast(device.type, torch.bfloat16, enabled=case.precision == "bfloat16")
 
     def loss_of(index: Tensor) -> Tensor:
@@ -82,8 +83,8 @@ def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -
     forward = torch.compile(loss_of) if compiled else loss_of
 
     def work() -> None:
-        index, rate = plan.read()
-        plan.position.remainder_(STEPS)
+        index, rate = table.read()
+        table.position.remainder_(STEPS)
         with of_type:
             loss = forward(index)
         loss.backward()
@@ -96,18 +97,20 @@ def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -
             work()
 
     def changes() -> list[Tensor]:
-        return [plan.position, *network.parameters(), *remembered(optimiser)]
+        return [table.position, *network.parameters(), *state_tensors(optimiser)]
 
-    return Repeated(works, changes, recorded=device.type == "cuda").once_more
+    graph = StepGraph(works, changes, lambda steps: nullcontext())
+    graph.recorded = device.type == "cuda"
+    return graph.enqueue
 
 
 def faust_step(case: Case, device: torch.device, schedule: str) -> Step:
     source = case.source(device)
     settings, options = NetworkSettings(case.widths, case.embedding), {"representatives": case.representatives}
     model = build("faust-representative", (case.inputs, 1, 1), case.classes, settings, options).to(device)
-    set_product_type(model, case.precision)
+    set_compute_dtype(model, case.precision)
     model.start(source)
-    return scheduled_step(SCHEDULES[schedule](model, source, OptimiserSettings()), case)
+    return scheduled_step(SCHEDULES[schedule](model, source, OptimiserSettings().create()), case)
 
 
 def scheduled_step(order: Schedule, case: Case) -> Step:
@@ -154,7 +157,7 @@ def measure(case: Case, device: torch.device, seconds: float) -> dict[str, Any]:
         "sequential_us": faust_step(case, device, "sequential"),
         "wavefront_us": faust_step(case, device, "wavefront"),
     }
-    with multiplying(case.precision):
+    with matmul_precision(case.precision):
         return microseconds(steps, device, seconds)
 
 
@@ -162,5 +165,5 @@ def measure_compiled(case: Case, device: torch.device, seconds: float) -> float:
     """Backprop's step through torch.compile, with no processes beside this one to compile in: they would take time from
     what is measured after it."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    with multiplying(case.precision):
+    with matmul_precision(case.precision):
         return microseconds({"step": backprop_step(case, device, compiled=True)}, device, seconds)["step"]

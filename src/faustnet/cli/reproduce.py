@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from faustnet.cli.options import DataDir, Device, numbers, option
-from faustnet.system.devices import choose_device
 from faustnet.errors import require
-from faustnet.runs.progress import Lines
 from faustnet.report.classes import ADDED_COLUMNS, REJECTION_COLUMNS, added_rows, rejection_rows
 from faustnet.report.comparisons import CHANGE_COLUMNS, PAIR_COLUMNS, change_rows, pair_rows
+from faustnet.report.tables import print_table
 from faustnet.reproduce.ablation import ablations, reproduce_ablation
 from faustnet.reproduce.best import all_best, reproduce_best
 from faustnet.reproduce.figures import draw_figure1, draw_figure2, draw_figure3
@@ -22,7 +21,8 @@ from faustnet.reproduce.studies import COUNTS, DRAWS, choices, study_representat
 from faustnet.reproduce.table1 import reproduce_table1
 from faustnet.reproduce.wanted import FAMILIES, NETWORKS, all_wanted
 from faustnet.reproduce.workers import Workers
-from faustnet.report.tables import print_table
+from faustnet.runs.progress import Lines
+from faustnet.system.devices import choose_device
 
 reproduce = typer.Typer(
     help="Make tables and figures anew, the paper's and others: train what is missing, then write them.",

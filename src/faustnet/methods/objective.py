@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from faustnet.errors import require
 from faustnet.losses import marginal_contrastive_loss, reference_tuplet_loss, similarity_matching_loss
-from faustnet.methods.base import check_label_smoothing
+from faustnet.methods.mixup import check_label_smoothing
 
 
 class Objective(nn.Module):

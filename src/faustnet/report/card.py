@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from faustnet.errors import printable
-from faustnet.report.paper import TITLES
 from faustnet.report.comparisons import markdown
+from faustnet.report.paper import TITLES
 
 PAIRS = 8  # confusions that are shown, at most
 SPECIAL = re.compile(r"([\\`*_{}\[\]|~$@:#!^=])")  # what may be more than a character where Markdown is shown

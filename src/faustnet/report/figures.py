@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from faustnet.errors import FaustnetError, require
-from faustnet.system.files import write_whole
 from faustnet.report.architecture import CM, draw_architecture
+from faustnet.system.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

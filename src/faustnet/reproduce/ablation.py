@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from faustnet.errors import require, unknown
-from faustnet.nn.layers import PROTOTYPE_SIZE
 from faustnet.methods import Faust, method_named
-from faustnet.runs.recipes import Recipe, changed, differences, dotted
+from faustnet.nn.layers import PROTOTYPE_SIZE
 from faustnet.report.comparisons import CHANGE_COLUMNS, change_rows, markdown
 from faustnet.reproduce.best import Best, best_names
 from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import check_seeds, on_validation
 from faustnet.reproduce.work import Lines, reproduced
 from faustnet.reproduce.workers import Workers
+from faustnet.runs.recipes import Recipe, changed, differences, dotted
 
 AS_IT_IS = "nothing"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from faustnet.errors import require, unknown
-from faustnet.runs.recipes import Recipe, recipe_from, shipped_recipe, shipped_recipes
 from faustnet.report.comparisons import PAIR_COLUMNS, markdown, pair_rows
 from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import check_seeds
 from faustnet.reproduce.work import Lines, reproduced
 from faustnet.reproduce.workers import Workers
+from faustnet.runs.recipes import Recipe, recipe_from, shipped_recipe, shipped_recipes
 
 FAMILY, TWIN = "best/", "-backprop"
 

@@ -11,11 +11,7 @@ import torch
 
 from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
-from faustnet.system.files import write_whole
-from faustnet.runs.analysis import balanced, fisher_score, layer_embeddings, tsne
 from faustnet.nn.layers import DenseLayer
-from faustnet.runs.model import Model
-from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.report.figures import drawing, figure1, figure2, figure3, save
 from faustnet.reproduce.claims import claimed
 from faustnet.reproduce.results import mean_and_std, writing_to
@@ -23,7 +19,11 @@ from faustnet.reproduce.runner import CLAIMS, data_of, trained
 from faustnet.reproduce.wanted import Wanted, all_wanted
 from faustnet.reproduce.work import Lines, results_of
 from faustnet.reproduce.workers import Workers
+from faustnet.runs.analysis import balanced, fisher_score, layer_embeddings, tsne
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.runs.session import Progress
+from faustnet.system.files import write_whole
 
 POINTS = 1000  # test images in a panel of figure 2
 COMPARED = {"forward-forward": "FF", "faust-representative": "FAUST", "backprop": "BP"}  # figure 3's panels
@@ -50,7 +50,7 @@ def architecture(model: Model) -> dict[str, Any]:
                 "inputs": layer.inputs,
                 "width": layer.linear.out_features,
                 "embedding": layer.projection.out_features if layer.projection is not None else 0,
-                "passes_on": layer.passed_on,
+                "passes_on": layer.outputs,
             }
             for layer in layers
         ],

@@ -11,9 +11,6 @@ import torch
 
 from faustnet.data import DATASETS, DataSet, Images
 from faustnet.errors import require, unknown
-from faustnet.training.evaluation import evaluate
-from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe, changed
 from faustnet.nn.references import KINDS
 from faustnet.report.classes import ADDED_COLUMNS, added_rows
 from faustnet.report.comparisons import markdown
@@ -21,6 +18,9 @@ from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import Wanted, check_seeds
 from faustnet.reproduce.work import Lines, reproduced
 from faustnet.reproduce.workers import Workers
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import Recipe, changed
+from faustnet.training.evaluation import evaluate
 
 EXAMPLES = (1, 10, 100)  # that a class is added from
 DRAWS = 5  # of as many

@@ -9,10 +9,7 @@ from torch import Tensor
 
 from faustnet.data import DataSet
 from faustnet.errors import unknown
-from faustnet.training.evaluation import auroc, threshold_accepting
 from faustnet.methods import Faust
-from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe, changed
 from faustnet.nn.references import margin, nearness
 from faustnet.report.classes import REJECTION_COLUMNS, rejection_rows
 from faustnet.report.comparisons import markdown
@@ -20,7 +17,10 @@ from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import Wanted, check_seeds, on_validation
 from faustnet.reproduce.work import Lines, reproduced
 from faustnet.reproduce.workers import Workers
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import Recipe, changed
 from faustnet.runs.session import divided
+from faustnet.training.evaluation import auroc, threshold_accepting
 
 STRANGE = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}  # whose images are of no known class
 METHODS = ("faust-representative", "backprop")

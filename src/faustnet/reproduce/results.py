@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from faustnet.errors import FaustnetError
-from faustnet.system.files import write_whole
-from faustnet.system.locks import folder_lock
 from faustnet.report.paper import reported
-from faustnet.runs.recipes import as_table, differences, recipe_from
 from faustnet.reproduce.wanted import Job, Wanted
 from faustnet.runs.folder import ENVIRONMENT, Run
+from faustnet.runs.recipes import as_table, differences, recipe_from
+from faustnet.system.files import write_whole
+from faustnet.system.locks import folder_lock
 
 KEPT = (
     "test_accuracy", "validation_accuracy", "layer_accuracy", "first_layers_accuracy", "voters", "forward_passes",

@@ -17,17 +17,17 @@ from pathlib import Path
 import torch
 
 from faustnet.data import DataSet, load_data
-from faustnet.system.devices import choose_device
 from faustnet.errors import FaustnetError, require
-from faustnet.training.history import Epoch
-from faustnet.system.locks import FolderLockedError
-from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe
 from faustnet.reproduce.claims import Beating, Claim, holder_of, take, time_of
 from faustnet.reproduce.results import is_done, write_result
 from faustnet.reproduce.wanted import Job, Study
-from faustnet.runs.session import Progress, Stopped, train
 from faustnet.runs.folder import RECIPE, Run
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import Recipe
+from faustnet.runs.session import Progress, Stopped, train
+from faustnet.system.devices import choose_device
+from faustnet.system.locks import FolderLockedError
+from faustnet.training.history import Epoch
 from faustnet.training.trainer import Diverged, Trainer
 from faustnet.version import VERSION
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from faustnet.errors import require
-from faustnet.runs.recipes import Recipe, changed
 from faustnet.report.figures import draw_choices, drawing, save
 from faustnet.reproduce.results import ResultTable, mean_and_std
 from faustnet.reproduce.wanted import Wanted
 from faustnet.reproduce.work import Lines, reproduced
 from faustnet.reproduce.workers import Workers
+from faustnet.runs.recipes import Recipe, changed
 
 DRAWS = 20  # random choices of a single representative
 COUNTS = (1, 2, 5, 10, 20, 50)

@@ -15,8 +15,8 @@ from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import get_reusable_executor
 from joblib.parallel import get_active_backend
 
-from faustnet.system.devices import DEVICES, choose_device
 from faustnet.errors import FaustnetError, require, unknown
+from faustnet.system.devices import DEVICES, choose_device
 
 BACKENDS = ("loky", "dask", "ray")
 ANSWERS_IN = 10  # seconds that a cluster has
