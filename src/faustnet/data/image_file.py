@@ -77,7 +77,7 @@ def open_image(path: Path) -> Iterator[Image.Image]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         most, as_jpeg = LARGEST // 1_000_000, LARGEST_JPEG // 1_000_000
         raise FaustnetError(
-            f"{path} has too many pixels, more than {most} million ({as_jpeg} million for JPEG): make it smaller."
+            f"{path} has too many pixels (at most {most} million, or {as_jpeg} million for JPEG): make it smaller."
         ) from None
     except MemoryError:
         raise
