@@ -1,7 +1,8 @@
-# make demo    set up, then the paper's table on embedded data: every method, two seeds
-# make test    set up, then all tests
-# make check   set up, then lint, format and types
-# make docs    set up, then the documentation as a site, in site/
+# make demo    train eight methods with two seeds on the digits data set and print the paper's table
+# make test    run all tests
+# make check   check lint rules, formatting and types
+# make docs    build the documentation site in site/
+# Every target creates the environment in .venv first.
 
 VENV ?= .venv
 PYTHON ?= python3
@@ -33,7 +34,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PIP) --editable '.[export,figures,report]'
 	@touch $@
 
-# One more stamp for each set of tools, so that nothing is installed before it is needed.
+# One stamp file per set of tools, so that tools are installed only when a target needs them.
 $(VENV)/.installed-%: $(VENV)/.installed
 	$(PIP) --editable '.[$*]'
 	@touch $@

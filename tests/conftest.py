@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported: its kernels then run on the CPU
+
 from faustnet.cli import main
 from faustnet.data import DataSet, ImageSource, Scaling, load_data
 from faustnet.methods import Method, build

@@ -83,10 +83,10 @@ def test_the_scale_is_that_of_the_epoch_in_its_stage(
 ) -> None:
     options = {"scale": 0.01, "final_scale": 0.16}
     trainer = small_trainer("faust-prototype", source, held_out, options=options, schedule=schedule, epochs=3)
-    now = trainer.method.objective.now
+    now = trainer.method.objective.terms[0].current_scale
     scales: list[float] = []
     assert trainer.run(lambda: scales.append(now.item()), lambda epoch: None)
-    assert trainer.method.objective.now is now, "a recorded step reads it there"
+    assert trainer.method.objective.terms[0].current_scale is now, "a recorded step reads it there"
     assert scales == pytest.approx(([0.01] * 5 + [0.04] * 5 + [0.16] * 5) * stages)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from faustnet.losses import exact, mixed
+from faustnet.losses.formulas import exact, mixed
 from faustnet.methods.base import Method
 from faustnet.methods.mixup import MixUp, check_label_smoothing
 from faustnet.nn.modules import Linear

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from faustnet.errors import require
+from faustnet.losses.objective import Contrastive, Objective, ReferenceTuplet, SimilarityMatching
 from faustnet.methods.faust import FaustShared
-from faustnet.methods.objective import Objective
 from faustnet.methods.source import Source
 from faustnet.nn.network import Network
 from faustnet.nn.references import ClassIndex, moved_centroids
@@ -44,8 +44,9 @@ class FaustCentroid(FaustShared):
         matching: float = 0.0,
     ):
         require(0 <= momentum < 1, f"The momentum of centroids lies from 0 to below 1, not at {momentum}.")
-        objective = Objective(classes, scale, final_scale, label_smoothing, contrast, temperature, matching)
-        super().__init__(network, classes, count=1, objective=objective)
+        tuplet = ReferenceTuplet(classes, scale, final_scale, label_smoothing)
+        objective = Objective([tuplet, Contrastive(contrast, temperature), SimilarityMatching(matching)])
+        super().__init__(network, classes, count=1, scale=tuplet.last_scale, objective=objective)
         self.momentum = momentum
         self.register_buffer("batches", torch.zeros(classes))
 

@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from faustnet.errors import require
 from faustnet.losses import mixed, paired_squared_distances, triplet_loss, tuplet_loss
+from faustnet.losses.objective import Contrastive, Objective, ReferenceTuplet, SimilarityMatching
 from faustnet.methods.base import LocalMethod, Method
 from faustnet.methods.mixup import MixUp, check_label_smoothing
-from faustnet.methods.objective import Objective
 from faustnet.methods.source import CHUNK, Source, join_rows
 from faustnet.nn.layers import EmbeddingLayer
 from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
@@ -93,8 +93,8 @@ class Faust(Method):
 class FaustShared(Faust):
     """All anchors of a batch are compared with the same references."""
 
-    def __init__(self, network: Network, classes: int, *, count: int, objective: Objective):
-        super().__init__(network, classes, count=count, scale=objective.last_scale)
+    def __init__(self, network: Network, classes: int, *, count: int, scale: float, objective: Objective):
+        super().__init__(network, classes, count=count, scale=scale)
         self.objective = objective
 
     def enter_epoch(self, share: float) -> None:
@@ -140,8 +140,9 @@ class FaustRepresentative(FaustShared, LocalMethod):
         require(representatives >= 1, f"A class needs at least one representative, not {representatives}.")
         require(choice in CHOICES, f"Representatives are chosen by {' or '.join(CHOICES)}, not {choice!r}.")
         check_memory(classes * representatives * network[0].inputs)
-        objective = Objective(classes, scale, final_scale, label_smoothing, contrast, temperature, matching)
-        super().__init__(network, classes, count=representatives, objective=objective)
+        tuplet = ReferenceTuplet(classes, scale, final_scale, label_smoothing)
+        objective = Objective([tuplet, Contrastive(contrast, temperature), SimilarityMatching(matching)])
+        super().__init__(network, classes, count=representatives, scale=tuplet.last_scale, objective=objective)
         self.chosen, self.choice = tuple(chosen), choice
         self.mixing = MixUp(mixup)
         self.register_buffer("images", torch.zeros(classes * representatives, network[0].inputs))
@@ -206,8 +207,9 @@ class FaustPrototype(FaustShared, LocalMethod):
     ):
         require(prototypes >= 1, f"A class needs at least one prototype, not {prototypes}.")
         check_memory(classes * prototypes * sum(network.embedding_sizes))
-        objective = Objective(classes, scale, final_scale, label_smoothing, contrast, temperature, matching)
-        super().__init__(network, classes, count=prototypes, objective=objective)
+        tuplet = ReferenceTuplet(classes, scale, final_scale, label_smoothing)
+        objective = Objective([tuplet, Contrastive(contrast, temperature), SimilarityMatching(matching)])
+        super().__init__(network, classes, count=prototypes, scale=tuplet.last_scale, objective=objective)
         for layer in self._layers:
             layer.add_prototypes(classes * prototypes)
         self.mixing = MixUp(mixup)  # last, so that the prototypes are the same with and without

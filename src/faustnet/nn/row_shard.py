@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class _BatchNorm(torch.autograd.Function):
         return (normal * gain.view(over_rows) + offset.view(over_rows)).to(rows.dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
         normal, gain, root = ctx.saved_tensors
         by_output = by_output.to(normal.dtype)
