@@ -24,7 +24,7 @@ from faustnet.reproduce.wanted import Wanted
 from faustnet.reproduce.work import Lines, Work
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.recipes import Recipe
-from faustnet.system.locks import alone_in
+from faustnet.system.locks import folder_lock
 
 Command = Callable[..., Answer]
 SMALL = ("--datasets", "digits", "--networks", "2x24", "--recipes", "tuned", "--device", "cpu")
@@ -267,6 +267,6 @@ def test_a_run_whose_folder_is_held_is_left_to_its_holder(tmp_path: Path) -> Non
     wanted = Wanted("tuned", "backprop", "digits", "2x24", 0)
     wanted.folder(tmp_path).mkdir(parents=True)
     order = Order(tmp_path, "cpu", None, "ours", 1)
-    with take(order.file, 0.0) or pytest.fail("nobody else holds it"), alone_in(wanted.folder(tmp_path)):
+    with take(order.file, 0.0) or pytest.fail("nobody else holds it"), folder_lock(wanted.folder(tmp_path)):
         assert answer(order, wanted).what is What.ELSEWHERE
         assert order.file.exists(), "the others go on"
