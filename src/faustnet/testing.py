@@ -1,0 +1,226 @@
+"""Checks of the contracts of layers and methods, for classes of your own.
+
+    faustnet.testing.check_layer(MyLayer(64, 32), torch.randn(8, 64))
+    faustnet.testing.check_method(MyMethod)
+
+Each check raises a `FaustnetError` that says what is wrong. `check_layer` is provisional: layers will become bodies and
+heads.
+"""
+
+import copy
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from faustnet.data import Images, ImageSource, Scaling
+from faustnet.errors import FaustnetError, require
+from faustnet.methods import LocalMethod, Method
+from faustnet.nn.batched import BATCHED
+from faustnet.nn.layers import Layer
+from faustnet.nn.network import NetworkSettings
+from faustnet.system.randomness import seeded
+from faustnet.training.evaluation import evaluating
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.settings import TrainingSettings
+from faustnet.training.trainer import Trainer
+
+__all__ = ["check_layer", "check_method"]
+
+SHAPE, CLASSES = (1, 8, 8), 4
+BATCH, BATCHES, EPOCHS = 20, 4, 12
+NETWORK = NetworkSettings(widths=(16, 12, 12), embedding=8)
+TOLERANCE = 1e-7  # relative difference of two trainings in float64 that should be equal
+
+
+def check_layer(layer: Layer, sample: Tensor) -> None:
+    """Check that a layer can be trained and used by every part of the package.
+
+    Args:
+        layer: The layer, of any subclass of `Layer`.
+        sample: Rows that the layer accepts, (R, inputs), with at least two different rows.
+    """
+    name = type(layer).__name__
+    require(isinstance(layer, Layer), f"{name} must be a subclass of faustnet.nn.layers.Layer.")
+    require(
+        sample.dim() == 2 and len(sample) > 1, f"sample must have shape (R, inputs) with R > 1, got {tuple(sample.shape)}."
+    )
+    require(
+        sample.shape[1] == layer.inputs, f"{name}.inputs is {layer.inputs}, but sample has {sample.shape[1]} values a row."
+    )
+    layer = copy.deepcopy(layer)
+    layer.train()
+    with torch.enable_grad():
+        outputs = layer(sample)
+    pair = isinstance(outputs, tuple) and len(outputs) == 2 and all(isinstance(part, Tensor) for part in outputs)
+    require(pair, f"{name}.transform must return two tensors, (activation, embedding).")
+    _check_shape(f"The activation of {name}", outputs[0], (len(sample), layer.outputs))
+    layer.eval()
+    buffers = {key: buffer.clone() for key, buffer in layer.named_buffers()}
+    with torch.no_grad():
+        activation, embedding = layer(sample)
+        again = layer(sample)
+        first = layer(sample[:1])
+    _check_shape(f"The embedding of {name}", embedding, (len(sample), layer.embedding_size))
+    require(
+        _close(embedding, again[1]),
+        f"{name} gives other embeddings for the same rows in evaluation mode: draw no random numbers.",
+    )
+    same = _close(embedding[:1], first[1]) and _close(activation[:1], first[0])
+    require(same, f"{name} makes an embedding depend on the other rows in evaluation mode: use stored statistics.")
+    for key, buffer in layer.named_buffers():
+        require(torch.equal(buffer, buffers[key]), f"{name} changes its buffer {key} in evaluation mode.")
+    trainable = [parameter for parameter in layer.parameters() if parameter.requires_grad]
+    require(not trainable or outputs[1].requires_grad, f"The embedding of {name} has no gradient: do not detach it.")
+    require(layer.multiplications >= 0, f"{name}.multiplications could not be counted.")
+    if layer.batch_key is not None:
+        require(type(layer) in BATCHED, f"{name} has a batch_key, but no batched version in faustnet.nn.batched.BATCHED.")
+
+
+def check_method(
+    method: type[Method], *, network: NetworkSettings = NETWORK, options: Mapping[str, Any] | None = None
+) -> None:
+    """Check that a method can be trained by every schedule, stopped, continued, saved and used.
+
+    The method is trained on small random images of four classes, in float64 on the CPU, within seconds.
+
+    Args:
+        method: The class, a subclass of `Method` or `LocalMethod`.
+        network: A network that the method accepts; with widths that are multiples of 4 by default.
+        options: Values for options of the method.
+    """
+    options = options or {}
+    _check_class(method)
+    checked = _trainer(method, network, options)  # refuses parameters and buffers that would not be trained
+    with torch.no_grad():
+        rows = checked.method.unlabelled(checked.train.plain(torch.arange(8)))
+        for layer in checked.method.network:
+            check_layer(layer, rows)
+            rows = copy.deepcopy(layer).eval()(rows)[0]
+    _check_scores(checked)
+    _check_losses(checked)
+    _check_continuing(method, network, options)
+    _check_prediction(method, network, options)
+    if issubclass(method, LocalMethod):
+        _check_schedules(method, network, options)
+
+
+def _check_class(method: type[Method]) -> None:
+    for attribute in ("name", "summary"):
+        value = getattr(method, attribute, "")
+        require(bool(value) and isinstance(value, str), f"{method.__name__}.{attribute} must be a non-empty string.")
+    method.option_types()
+    for option, default in method.options().items():
+        require(default is not inspect.Parameter.empty, f"Option {option!r} of {method.__name__} needs a default.")
+
+
+def _source() -> ImageSource:
+    """Return noisy images of four classes, which a small network can tell apart."""
+    with seeded(0):
+        labels = torch.arange(BATCH * BATCHES) % CLASSES
+        patterns = torch.rand(CLASSES, *SHAPE) * 255
+        pixels = (patterns[labels] * 0.7 + torch.rand(len(labels), *SHAPE) * 255 * 0.3).to(torch.uint8)
+    images = Images(pixels, labels)
+    scaling = Scaling.of(images)
+    exact = Scaling(scaling.mean.double(), scaling.deviation.double())
+    return ImageSource(images, exact, [f"class {number}" for number in range(CLASSES)])
+
+
+def _trainer(
+    method: type[Method], network: NetworkSettings, options: Mapping[str, Any], schedule: str = "sequential"
+) -> Trainer:
+    with seeded(0):
+        made = method(method.make_network(SHAPE, CLASSES, network), CLASSES, **options).double()
+    settings = TrainingSettings(epochs=EPOCHS, batch_size=BATCH, schedule=schedule, evaluate_every=EPOCHS)
+    source = _source()
+    return Trainer(made, source, replace(source), settings, OptimiserSettings(learning_rate=3e-3), seed=0)
+
+
+def _trained(*about: Any) -> Trainer:
+    trainer = _trainer(*about)
+    trainer.run(lambda: None, lambda epoch: None)
+    return trainer
+
+
+def _check_scores(trainer: Trainer) -> None:
+    method = copy.deepcopy(trainer.method)
+    images = trainer.train.plain(torch.arange(BATCH))
+    with evaluating(method):
+        method.make_ready(trainer.train)
+        scores = method.votes(images)
+        _check_shape(f"The scores of {method.name}", scores, (len(method.voters), BATCH, CLASSES))
+        require(_close(scores, method.votes(images)), f"{method.name} gives other scores for the same images.")
+
+
+def _check_losses(trainer: Trainer) -> None:
+    method, name = trainer.method, trainer.method.name
+    index = torch.arange(BATCH)
+    losses = list(copy.deepcopy(method).losses(trainer.train.plain(index), trainer.train.labels[index]))
+    require(all(loss.dim() == 1 for loss in losses), f"{name}.losses must yield tensors of shape (n,).")
+    count = sum(len(loss) for loss in losses)
+    require(count == len(method.learners), f"{name} has {count} losses, but {len(method.learners)} learners.")
+    trainer.run(lambda: None, lambda epoch: None)
+    for learner, first, last in zip(method.learners, trainer.history[0].losses, trainer.history[-1].losses, strict=True):
+        fell = first is not None and last is not None and last < first
+        require(fell, f"The loss of {learner} of {name} did not fall in {EPOCHS} epochs: {first} became {last}.")
+
+
+def _check_continuing(*about: Any) -> None:
+    whole, begun, continued = _trained(*about), _trainer(*about), _trainer(*about)
+    half = EPOCHS * BATCHES // 2 + 1
+
+    def stop() -> None:
+        if len(begun.history) * BATCHES + begun.batch == half:
+            begun.stop()
+
+    begun.run(stop, lambda epoch: None)
+    tensors, facts = begun.state_on_host()
+    continued.restore({name: tensor.clone() for name, tensor in tensors.items()}, facts)
+    continued.run(lambda: None, lambda epoch: None)
+    _require_equal(continued.method, whole.method, "a training that was stopped and continued")
+
+
+def _check_prediction(method: type[Method], network: NetworkSettings, options: Mapping[str, Any]) -> None:
+    trainer = _trained(method, network, options)
+    images, name = trainer.train.plain(torch.arange(BATCH)), method.name
+    with evaluating(trainer.method):
+        scores = trainer.method.votes(images)
+    with seeded(1):
+        fresh = method(method.make_network(SHAPE, CLASSES, network), CLASSES, **options).double()
+    fresh.load_state_dict(trainer.method.state_dict())
+    with evaluating(fresh):
+        same = _close(scores, fresh.votes(images))
+    require(same, f"The state_dict of {name} is not the whole model: keep what prediction needs in parameters and buffers.")
+
+
+def _check_schedules(method: type[LocalMethod], network: NetworkSettings, options: Mapping[str, Any]) -> None:
+    sequential, wavefront = (_trained(method, network, options, schedule) for schedule in ("sequential", "wavefront"))
+    _require_equal(wavefront.method, sequential.method, "the wavefront schedule")
+    if not sequential.method.blends_images:
+        before = {key: value.clone() for key, value in _trainer(method, network, options).method.named_parameters()}
+        greedy = _trained(method, network, options, "greedy").method
+        for key, parameter in greedy.named_parameters():
+            moved = not parameter.requires_grad or not torch.equal(parameter, before[key])
+            require(moved, f"The greedy schedule does not train {key} of {method.name}.")
+
+
+def _require_equal(one: Method, other: Method, what: str) -> None:
+    theirs = other.state_dict()
+    for key, tensor in one.state_dict().items():
+        require(_close(tensor, theirs[key]), f"{key} of {one.name} differs after {what}.")
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape:
+        return False
+    tolerance = TOLERANCE if one.dtype == torch.float64 else 1e-4
+    return torch.allclose(one, other, rtol=tolerance, atol=tolerance)
+
+
+def _check_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(tensor.shape) != shape:
+        raise FaustnetError(f"{what} must have shape {shape}, got {tuple(tensor.shape)}.")
+    require(bool(tensor.isfinite().all()), f"{what} is not finite.")
