@@ -2,6 +2,7 @@
 tensors, or the sentence with which the training was refused."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,19 @@ from safetensors.torch import save_file
 
 from faustnet.errors import FaustnetError
 from faustnet.training.distributed import RankGrid, grid_size
+from page_method import LearnedScale, ScaledLayer
 from ranks import on_ranks, outcome
-from user_classes import NormLayer, OwnLayer, OwnsParameter, TemperatureLayer, TemperatureMethod, own_trainer
+from user_classes import CLASSES, WIDTH, NormLayer, OwnLayer, OwnsParameter, TemperatureLayer, TemperatureMethod, own_trainer
 
+PageLayer = partial(ScaledLayer, width=WIDTH, embedding=5, classes=CLASSES, dropout=0.0)
 CASES: dict[str, tuple[Any, ...]] = {  # what `own_trainer` is given, by name
     "batch norm": ((OwnLayer, NormLayer, NormLayer),),
     "temperature": ((TemperatureLayer,) * 3, "sequential", TemperatureMethod),
+    "page": (
+        (partial(ScaledLayer, width=WIDTH, embedding=5, classes=CLASSES, dropout=0.0),) * 3,
+        "sequential",
+        LearnedScale,
+    ),
     "own parameter": ((OwnLayer,) * 3, "sequential", OwnsParameter),
 }
 

@@ -218,6 +218,11 @@ def test_a_parameter_that_only_the_loss_reads_is_trained_on_ranks(arrangement: s
 
 
 @pytest.mark.parametrize("arrangement", ["1x2", "2x1"])
+def test_the_method_of_the_documentation_is_trained_on_ranks(arrangement: str, on_two_ranks: Path) -> None:
+    same_as_one_process("page", arrangement, on_two_ranks)
+
+
+@pytest.mark.parametrize("arrangement", ["1x2", "2x1"])
 def test_a_local_method_with_a_parameter_outside_its_layers_is_refused_on_ranks(
     arrangement: str, on_two_ranks: Path
 ) -> None:

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-import test_methods
 from faustnet.cli import main
-from faustnet.data import ImageSource
 from faustnet.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -60,20 +58,6 @@ def test_the_code_on_a_page_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_page(path)
-
-
-def test_what_holds_for_every_method_holds_for_the_one_on_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: ImageSource, held_out: ImageSource
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    mine = run_page(ROOT / "docs" / "adding-a-method.md")["FixedVectors"]
-    assert METHODS[mine.name] is mine
-    test_methods.test_the_gradient_of_a_layers_loss_reaches_that_layer_alone(mine.name, {}, {}, source)
-    test_methods.test_training_lowers_every_loss(mine.name, {}, source, held_out)
-    test_methods.test_scores_have_a_row_for_each_voter_and_do_not_depend_on_the_batch(mine.name, {}, source)
-    test_methods.test_the_same_seed_gives_the_same_weights_and_another_one_others(mine.name, {}, source, held_out)
-    test_methods.test_a_state_dict_is_the_whole_model(mine.name, {}, source, held_out)
-    test_methods.test_options_with_impossible_values_are_refused(mine.name, {})
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
