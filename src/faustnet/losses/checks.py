@@ -22,10 +22,15 @@ def check_labels(labels: Tensor, shape: torch.Size, classes: int | None = None) 
     if not shape or not shape[-1]:
         raise FaustnetError(f"labels must contain at least one label, got shape {tuple(shape)}.")
     if classes is not None and labels.device.type not in ("cuda", "meta"):
-        least, most = (int(bound) for bound in torch.aminmax(labels))
-        if least < 0 or most >= classes:
-            wrong = least if least < 0 else most
-            raise FaustnetError(f"labels must be from 0 to {classes - 1} ({classes} classes), got {wrong}.")
+        check_range(labels, classes)
+
+
+def check_range(labels: Tensor, classes: int) -> None:
+    """Refuse labels that are no class number. Reads values, so it is not called on a GPU."""
+    least, most = (int(bound) for bound in torch.aminmax(labels))
+    if least < 0 or most >= classes:
+        wrong = least if least < 0 else most
+        raise FaustnetError(f"labels must be from 0 to {classes - 1} ({classes} classes), got {wrong}.")
 
 
 def check_pairs(positive: Tensor, negative: Tensor) -> None:

@@ -46,14 +46,20 @@ class Sequential(Schedule):
 
     def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
         self.table.fill([batches, rates], first)
-        if not self.part.alone:
-            index = batches[0].to(self.device)
-            self.part.begin(lambda: self._rows(index, self.train.labels[index]), len(batches) - first)
-        if self.part.shard is not None and isinstance(self.method, LocalMethod):
-            self.row_parallel = RowParallel(self.method, self.part, self.updates, self.totals)
+        if isinstance(self.method, LocalMethod) and not self.part.alone:
+            method, index = self.method, batches[0].to(self.device)
+            self.part.begin(
+                lambda: method.rows(self.feed.augmented(index), self.train.labels[index]).flatten(1), len(batches) - first
+            )
+            if self.part.shard is not None:
+                self.row_parallel = RowParallel(method, self.part, self.updates, self.totals)
 
     def step(self) -> None:
-        self.graph.enqueue()
+        if self.graph.recorded:
+            self.graph.enqueue()
+        else:
+            with self.feed.supplied(1):
+                self._train_batch()
 
     def drain(self) -> None:
         self.graph.flush()
@@ -70,10 +76,10 @@ class Sequential(Schedule):
         """Train on the next batch: forward, loss, backward and update of one layer, or of a few, after the other."""
         index, rate = self.table.read()
         y = self.train.labels[index]
-        if not isinstance(self.method, LocalMethod):
-            losses = self.method.losses(self.feed.augmented(index), y)
+        if not isinstance(method := self.method, LocalMethod):
+            losses = method.losses(self.feed.augmented(index), y)
         else:
-            rows = self.part.receive(lambda: self._rows(index, y))
+            rows = self.part.receive(lambda: method.rows(self.feed.augmented(index), y).flatten(1))
             if self.row_parallel:
                 self.row_parallel.train(rows, y, rate)
                 return
@@ -85,10 +91,6 @@ class Sequential(Schedule):
                 self.updates.step(rate)
             found.append(loss.detach())
         self.totals[self.part.learners] += torch.cat(found)
-
-    def _rows(self, index: Tensor, y: Tensor) -> Tensor:
-        assert isinstance(self.method, LocalMethod)
-        return self.method.rows(self.feed.augmented(index), y).flatten(1)
 
     def _layer_losses(self, rows: Tensor, y: Tensor) -> Iterator[Tensor]:
         """Yield the losses of the layers, a few at a time, (n,). A layer's input is detached from the layer before."""
