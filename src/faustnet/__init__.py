@@ -11,7 +11,7 @@ from faustnet.errors import FaustnetError
 from faustnet.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from faustnet import data, losses, methods, nn
+    from faustnet import data, losses, methods, nn, testing
     from faustnet.api import load, train
     from faustnet.estimator import FaustClassifier
     from faustnet.methods import LocalMethod, Method
