@@ -20,21 +20,19 @@ from PIL import Image
 
 import faustnet as library
 from conftest import fitting
-from faustnet import evaluation
 from faustnet.data import DataSet, Images
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import GoodnessMethod
 from faustnet.methods.trifecta import Trifecta
 from faustnet.nn.network import NetworkSettings
-from faustnet.report import page
 from faustnet.report.page import render_page
 from faustnet.runs.analysis import Pictures, balanced, fisher_score, inspect_run, layer_embeddings, tsne
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
+from faustnet.training import evaluation
 from faustnet.training.evaluation import evaluating
-from test_imports import rooms_imported
 
 CPU = torch.device("cpu")
 NETWORK = {"widths": [32, 24], "embedding": 16}
@@ -266,11 +264,6 @@ def test_curves_of_a_method_with_a_read_out(facts: list[Facts]) -> None:
         ("layer 2", [None, None], [0.25, 0.25]),
         ("read-out", [75.0, 75.0], [None, None]),
     ]
-
-
-def test_the_page_is_made_without_torch() -> None:
-    assert rooms_imported(Path(page.__file__)) == {"errors", "version"}
-    assert "torch" not in Path(page.__file__).read_text(encoding="utf-8")
 
 
 def test_a_page_needs_runs_and_plotly(facts: list[Facts], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,8 @@ from shutil import which
 import psutil
 import torch
 
-from faustnet.errors import FaustnetError, unknown
+from faustnet.errors import OUT_OF_MEMORY, FaustnetError, unknown
 
-OUT_OF_MEMORY = "There is not enough memory: use a smaller network, smaller batches or smaller images."
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
