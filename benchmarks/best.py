@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from faustnet.data import DATASETS
-from faustnet.system.devices import choose_device
 from faustnet.errors import FaustnetError, unknown
+from faustnet.reproduce.jobs import on_validation
 from faustnet.runs.recipes import (
     Recipe,
     assigned,
@@ -32,7 +32,7 @@ from faustnet.runs.recipes import (
     shipped_recipes,
     to_toml,
 )
-from faustnet.reproduce.wanted import on_validation
+from faustnet.system.devices import choose_device
 from trials import RECIPES, Trial, best_of, read, run, save, write_recipe
 
 FAMILY = "best/"

@@ -32,17 +32,17 @@ from typing import Any
 import torch
 
 from faustnet import running
-from faustnet.runs.checkpoints import Checkpoints
 from faustnet.data import DataSet, load_data
-from faustnet.system.environment import environment
 from faustnet.errors import FaustnetError
-from faustnet.system.files import is_partial, write_whole
-from faustnet.system.locks import LOCK
+from faustnet.report.comparisons import markdown
+from faustnet.reproduce.worker import StoppableProgress
+from faustnet.runs.checkpoints import Checkpoints
+from faustnet.runs.folder import METRICS, MODEL, RECIPE, Run
 from faustnet.runs.model import ABOUT, CHECKSUM, is_whole, read_tensors
 from faustnet.runs.recipes import Recipe, changed, write_recipe
-from faustnet.report.comparisons import markdown
-from faustnet.reproduce.runner import Watched
-from faustnet.runs.folder import METRICS, MODEL, RECIPE, Run
+from faustnet.system.environment import environment
+from faustnet.system.files import is_partial, write_whole
+from faustnet.system.locks import LOCK
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "killing.json"
@@ -216,7 +216,7 @@ def forked(folder: Path, recipe: Recipe, data: DataSet, operation: int = 0) -> b
             die_before(operation, folder)
             running.SAVE_EVERY = 0.0
             begun = (folder / RECIPE).exists()
-            running.train(recipe, folder, device=CPU, progress=Watched(), resume=begun, data=data)
+            running.train(recipe, folder, device=CPU, progress=StoppableProgress(), resume=begun, data=data)
             os._exit(0)
         finally:
             traceback.print_exc()

@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from faustnet.report.paper import TITLES
 from faustnet.report.classes import ADDED_COLUMNS, REJECTION_COLUMNS, added_rows, rejection_rows
 from faustnet.report.comparisons import markdown
+from faustnet.report.paper import dataset_rank, dataset_title
 from faustnet.report.table1 import ours, over_seeds, signed
 from faustnet.reproduce.new_classes import DRAWS, EPOCHS
 from faustnet.reproduce.rejection import ACCEPT
+from faustnet.reproduce.results import method_titles
 
 PAGE = """# New classes, and images of none
 
@@ -137,14 +138,14 @@ def page(folder: Path) -> str | None:
         added=markdown(ADDED_COLUMNS, added_rows(added)),
         reading_rejection=reading_rejection(rejection),
         seeds=over_seeds(rejection),
-        rejection=markdown(REJECTION_COLUMNS, rejection_rows(rejection)),
+        rejection=markdown(REJECTION_COLUMNS, rejection_rows(rejection, method_titles())),
     )
 
 
 def reading(cells: list[dict[str, Any]]) -> str:
     """What ten examples give, in words."""
     found = [
-        f"of {TITLES[cell['dataset']]} {ours(cell)}% of the new class are found, and the old classes change by "
+        f"of {dataset_title(cell['dataset'])} {ours(cell)}% of the new class are found, and the old classes change by "
         f"{signed(cell['old'] - cell['before'])} points"
         for cell in _in_order(cells)
         if (cell["references"], cell["kind"], cell["examples"]) == (1, "mean", 10)
@@ -157,14 +158,14 @@ def reading_rejection(cells: list[dict[str, Any]]) -> str:
 
     def has(method: str, score: str) -> str:
         mine = [cell for cell in _in_order(cells) if (cell["method"], cell["score"]) == (method, score)]
-        return " and ".join(f"{ours(cell)} on {TITLES[cell['dataset']]}" for cell in mine)
+        return " and ".join(f"{ours(cell)} on {dataset_title(cell['dataset'])}" for cell in mine)
 
     faust, backprop = has("faust-representative", "first layer"), has("backprop", "softmax")
     return f"FAUST has {faust}; backprop's largest probability has {backprop}."
 
 
 def _in_order(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(cells, key=lambda cell: list(TITLES).index(cell["dataset"]))
+    return sorted(cells, key=lambda cell: dataset_rank(cell["dataset"]))
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

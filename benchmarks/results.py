@@ -17,11 +17,12 @@ from typing import Any
 import beyond
 import new_classes
 from estimator import lines
-from faustnet.report.paper import TITLES
-from faustnet.runs.recipes import recipe_from
 from faustnet.report.comparisons import markdown
+from faustnet.report.paper import TITLES
 from faustnet.report.table1 import as_markdown, difference
-from faustnet.reproduce.results import read_results, summary
+from faustnet.reproduce.results import method_titles
+from faustnet.reproduce.table1 import TABLE, summary
+from faustnet.runs.recipes import recipe_from
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -105,13 +106,13 @@ fourth, by a definition that it does not give. The facts are in `results/figure2
 
 def pages() -> dict[Path, str]:
     """The files' contents. A part whose result file is not there is left out."""
-    results = read_results(RESULTS)
+    results = TABLE.read(RESULTS)
     cells = summary(results)
     figure2 = _read("figure2.json")
     text = TEMPLATE.format(
         machine=machine(results),
-        tuned=as_markdown(cells, "tuned"),
-        paper=as_markdown(cells, "paper"),
+        tuned=as_markdown(cells, "tuned", method_titles()),
+        paper=as_markdown(cells, "paper", method_titles()),
         reading=" ".join(reading(cells, family) for family in ("tuned", "paper")),
         study=study(),
         beyond="".join(f"{section}\n\n" for section in beyond.sections(RESULTS)),
@@ -125,7 +126,8 @@ def pages() -> dict[Path, str]:
     return {
         ROOT / "RESULTS.md": text,
         **with_tables(
-            ROOT / "README.md", {"table1": as_markdown(cells, "tuned"), "best": beyond.in_short(_read("best.json"))}
+            ROOT / "README.md",
+            {"table1": as_markdown(cells, "tuned", method_titles()), "best": beyond.in_short(_read("best.json"))},
         ),
         **with_tables(ROOT / "docs/scikit-learn.md", {"estimator": "\n".join(lines(_read("estimator.json")))}),
         **with_tables(ROOT / "docs/export.md", {"export": exported()}),
@@ -173,7 +175,7 @@ def reading(cells: list[dict[str, Any]], family: str) -> str:
     known = [cell for cell in cells if cell["recipe"] == family and cell["paper"] is not None]
     above = sum(cell["mean"] >= cell["paper"] for cell in known)
     worst = min(known, key=lambda cell: cell["mean"] - cell["paper"])
-    where = f"{TITLES[worst['method']]} on {TITLES[worst['dataset']]}, {worst['network'].replace('x', '×')}"
+    where = f"{method_titles()[worst['method']]} on {TITLES[worst['dataset']]}, {worst['network'].replace('x', '×')}"
     return (
         f"Of {len(known)} of the paper's figures the {family} recipes reach or pass {above}; the farthest below is {where}, "
         f"{difference(worst)}."
@@ -185,7 +187,7 @@ def study() -> str:
     datasets = [name for name in TITLES if any(trial["dataset"] == name for trial in trials)]
     rows = []
     for method in dict.fromkeys(trial["method"] for trial in trials):
-        row = [TITLES[method]]
+        row = [method_titles()[method]]
         for dataset in datasets:
             found = [t["validation_accuracy"] for t in trials if (t["method"], t["dataset"]) == (method, dataset)]
             row.append(f"{100 * max(found):.2f} of {len(found)}")
@@ -218,7 +220,7 @@ def core() -> str:
     for method in dict.fromkeys(run["method"] for run in runs):
         cells = (found.get((method, name)) for name in recipes)
         shown = (f"{statistics.mean(cell):.2f} ± {statistics.stdev(cell):.2f}" if cell else "–" for cell in cells)
-        rows.append([TITLES[method], *shown])
+        rows.append([method_titles()[method], *shown])
     return markdown(["method", *(f"{TITLES[name]}, {epochs[name]} epochs" for name in recipes)], rows)
 
 

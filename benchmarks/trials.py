@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from faustnet.system.environment import environment
-from faustnet.runs.recipes import Recipe
 from faustnet.reproduce.results import write_lines
-from faustnet.reproduce.runner import data_of
+from faustnet.reproduce.worker import cached_data
+from faustnet.runs.recipes import Recipe
 from faustnet.runs.session import set_up
+from faustnet.system.environment import environment
 from faustnet.training.trainer import Diverged
 
 RECIPES = Path(__file__).parents[1] / "src/faustnet/recipes"
@@ -56,7 +56,7 @@ def measure(recipe: Recipe, device: str) -> dict[str, Any]:
     """What a trial is given when it has been trained; one that diverged has an accuracy of 0."""
     begin = time.perf_counter()
     where = torch.device(device)
-    _, trainer = set_up(recipe, data_of(recipe.dataset, None), where)
+    _, trainer = set_up(recipe, cached_data(recipe.dataset, None), where)
     try:
         trainer.run(lambda: None, lambda epoch: None)
         accuracy = trainer.history[-1].accuracy

@@ -16,10 +16,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from faustnet.system.devices import choose_device
 from faustnet.methods import METHODS
+from faustnet.reproduce.jobs import on_validation
 from faustnet.runs.recipes import Recipe, put, recipe_from, to_toml
-from faustnet.reproduce.wanted import on_validation
+from faustnet.system.devices import choose_device
 from trials import RECIPES, Trial, best_of, read, run, save, write_recipe
 
 DATASETS = ("mnist", "fashion-mnist", "cifar10", "digits")

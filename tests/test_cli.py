@@ -94,7 +94,7 @@ def test_ways_to_join_votes_are_compared_on_the_validation_images(faustnet: Comm
     assert accuracy["last layer"] == history[-1]["accuracy"] == metrics["validation_accuracy"]
     assert accuracy["all layers"] == history[-1]["first_layers_accuracy"][-1]
     assert (metrics["test_accuracy"], metrics["forward_passes"]) == (metrics["layer_accuracy"][1], 2)
-    assert "The votes count 0, 1 in the accuracy above" in faustnet("evaluate", tmp_path / "run", "--device", "cpu").out
+    assert "The accuracy above weights the layers 0, 1" in faustnet("evaluate", tmp_path / "run", "--device", "cpu").out
     shown = faustnet("votes", tmp_path / "run", "--device", "cpu").out
     assert "of the images that they were fitted to" in shown
     line = shown.splitlines()[-1]

@@ -8,9 +8,10 @@ import best
 import killing
 import ranks
 import ranks_page
+from faustnet.reproduce.jobs import Table1Job
+from faustnet.reproduce.results import is_done
+from faustnet.reproduce.table1 import TABLE, summary
 from faustnet.runs.recipes import shipped_recipes
-from faustnet.reproduce.results import is_done, read_results, summary
-from faustnet.reproduce.wanted import Wanted
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,11 +24,11 @@ def test_the_pages_show_what_the_results_say() -> None:
 
 def test_the_tables_files_are_those_of_its_runs() -> None:
     """If this fails: faustnet reproduce table1"""
-    results = read_results(ROOT / "results")
+    results = TABLE.read(ROOT / "results")
     assert json.loads((ROOT / "results" / "table1.json").read_text()) == summary(results)
     for run in results:
-        wanted = Wanted(run["family"], run["method"], run["dataset"], run["network"], run["seed"])
-        assert is_done(wanted, ROOT / "results"), "the recipe that comes with the package is the one it was made with"
+        job = Table1Job(run["family"], run["method"], run["dataset"], run["network"], run["seed"])
+        assert is_done(job, ROOT / "results"), "the recipe that comes with the package is the one it was made with"
 
 
 def test_the_tuned_recipes_are_the_best_trials() -> None:

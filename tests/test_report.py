@@ -23,17 +23,17 @@ from conftest import fitting
 from faustnet import evaluation
 from faustnet.data import DataSet, Images
 from faustnet.errors import FaustnetError
-from faustnet.training.evaluation import evaluating
-from faustnet.runs.analysis import Pictures, balanced, fisher_score, inspect_run, layer_embeddings, tsne
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import GoodnessMethod
 from faustnet.methods.trifecta import Trifecta
-from faustnet.runs.model import Model
 from faustnet.nn.network import NetworkSettings
-from faustnet.runs.recipes import recipe_from
 from faustnet.report import page
 from faustnet.report.page import render_page
+from faustnet.runs.analysis import Pictures, balanced, fisher_score, inspect_run, layer_embeddings, tsne
 from faustnet.runs.folder import Run
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import recipe_from
+from faustnet.training.evaluation import evaluating
 from test_imports import rooms_imported
 
 CPU = torch.device("cpu")
@@ -249,7 +249,7 @@ def test_curves_of_what_was_not_measured(facts: list[Facts]) -> None:
     del second["first_layers_accuracy"]
     curves = page_data(render_page([about]))["curves"]
     assert [(curve["name"], curve["accuracy"], curve["loss"]) for curve in curves] == [
-        ("all together", [25.0, None], [None, None]),
+        ("all layers", [25.0, None], [None, None]),
         ("layer 1", [25.0, None], [0.5, None]),
         ("layer 2", [None, None], [None, 0.125]),
     ]
@@ -350,7 +350,7 @@ def test_curves_are_switched_on_and_off(browser: Browser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     names = browser.run("return document.getElementById('accuracy')._fullData.map((trace) => trace.name)")
-    assert names == [f"faust-representative, {name}" for name in ("all together", "layer 1", "layer 2")] + [
+    assert names == [f"faust-representative, {name}" for name in ("all layers", "layer 1", "layer 2")] + [
         "backprop, output"
     ]
     assert browser.visible("accuracy") == browser.visible("loss") == [True] * 4

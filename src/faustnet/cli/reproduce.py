@@ -1,6 +1,6 @@
 """`faustnet reproduce`: the paper's table and figures, and what goes past them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -8,21 +8,22 @@ from typing import Annotated
 import typer
 
 from faustnet.cli.options import DataDir, Device, numbers, option
-from faustnet.system.devices import choose_device
 from faustnet.errors import require
-from faustnet.runs.progress import Lines
-from faustnet.report.classes import ADDED_COLUMNS, REJECTION_COLUMNS, added_rows, rejection_rows
-from faustnet.report.comparisons import CHANGE_COLUMNS, PAIR_COLUMNS, change_rows, pair_rows
-from faustnet.reproduce.ablation import ablations, reproduce_ablation
-from faustnet.reproduce.best import all_best, reproduce_best
-from faustnet.reproduce.figures import draw_figure1, draw_figure2, draw_figure3
-from faustnet.reproduce.new_classes import CLASSES, all_added, study_new_classes
-from faustnet.reproduce.rejection import STRANGE, all_rejections, study_rejection
-from faustnet.reproduce.studies import COUNTS, DRAWS, choices, study_representatives
-from faustnet.reproduce.table1 import reproduce_table1
-from faustnet.reproduce.wanted import FAMILIES, NETWORKS, all_wanted
-from faustnet.reproduce.workers import Workers
 from faustnet.report.tables import print_table
+from faustnet.reproduce import ablation as ablation_study
+from faustnet.reproduce import best as best_study
+from faustnet.reproduce import new_classes as class_study
+from faustnet.reproduce import rejection as rejection_study
+from faustnet.reproduce.dispatch import JobLog
+from faustnet.reproduce.dispatch import reproduce as train_and_tabulate
+from faustnet.reproduce.figures import draw_figure1, draw_figure2, draw_figure3
+from faustnet.reproduce.jobs import FAMILIES, NETWORKS, Job, table1_jobs
+from faustnet.reproduce.representatives import COUNTS, DRAWS, draw_representatives, representatives_jobs
+from faustnet.reproduce.results import ResultTable
+from faustnet.reproduce.table1 import reproduce_table1
+from faustnet.reproduce.workers import Workers
+from faustnet.runs.progress import Lines
+from faustnet.system.devices import choose_device
 
 reproduce = typer.Typer(
     help="Make tables and figures anew, the paper's and others: train what is missing, then write them.",
@@ -56,8 +57,12 @@ def table1(
     datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist,cifar10",
     networks: Annotated[str, _listed("Networks, as layers and their units")] = ",".join(NETWORKS),
     recipes: Annotated[
-        str, _listed("Families of recipes: paper, what the paper states; tuned, what was best on validation images")
-    ] = ",".join(FAMILIES),
+        str,
+        _listed(
+            "Families of recipes: paper, as stated in the paper; tuned, chosen on validation images; default, the default "
+            "settings, for methods without a recipe"
+        ),
+    ] = ",".join(FAMILIES[:2]),
     seeds: Seeds = 5,
     jobs: Jobs = None,
     backend: Backend = "loky",
@@ -72,10 +77,10 @@ def table1(
     command goes on.
     """
     named = None if methods is None else _names(methods)
-    wanted = all_wanted(_names(recipes), named, _names(datasets), _names(networks), seeds)
+    jobs_ = table1_jobs(_names(recipes), named, _names(datasets), _names(networks), seeds)
     workers = Workers(device, data_dir, jobs, backend, address)
     with _goes_on(out):
-        reproduce_table1(wanted, out, workers)
+        reproduce_table1(jobs_, out, workers)
 
 
 @reproduce.command("figure1")
@@ -135,11 +140,11 @@ def representatives(
 
     Beyond the paper, by its tuned recipes. The results are in OUT/representatives, OUT/representatives.json and a figure.
     """
-    require(1 <= draws <= 1000, f"There are 1 to 1000 draws, not {draws}.")
-    wanted = choices(_names(datasets), network, draws, numbers(counts, "--counts"))
+    require(1 <= draws <= 1000, f"--draws must be between 1 and 1000, got {draws}.")
+    jobs_ = representatives_jobs(_names(datasets), network, draws, numbers(counts, "--counts"))
     workers = Workers(device, data_dir, jobs, backend, address)
     with _goes_on(out):
-        _say_where(study_representatives(wanted, out, workers, _said))
+        _say_where(draw_representatives(jobs_, out, workers, _said))
 
 
 @reproduce.command()
@@ -159,13 +164,10 @@ def best(
     Beyond the paper. Each run's result is a file in OUT/best; the table is OUT/best.json and .md. Ctrl-C loses nothing: the
     same command goes on.
     """
-    wanted = all_best(None if names is None else _names(names), seeds, twins=twins)
+    jobs_ = best_study.best_jobs(None if names is None else _names(names), seeds, twins=twins)
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _goes_on(out):
-        cells = reproduce_best(wanted, out, workers, _said)
-    print_table(PAIR_COLUMNS, pair_rows(cells), numbers=PAIR_COLUMNS[1:])
-    two = "; where there are two figures, the local one's and backprop's" if twins else ""
-    typer.echo(f"% of the test images, mean ± standard deviation{two}. {_table_in(out, 'best')}")
+    two = "; two figures are those of the local recipe and of its backprop twin" if twins else ""
+    _tabulate(best_study.TABLE, jobs_, out, workers, f"Test accuracy in %, mean ± standard deviation{two}.")
 
 
 @reproduce.command()
@@ -185,18 +187,17 @@ def ablation(
     Beyond the paper. 5,000 training images (20% of digits) are held out to measure on. Each run's result is a file in
     OUT/ablation; the table is OUT/ablation.json and .md. Ctrl-C loses nothing: the same command goes on.
     """
-    wanted = ablations(base, seeds, epochs)
+    jobs_ = ablation_study.ablation_jobs(base, seeds, epochs)
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _goes_on(out):
-        cells = reproduce_ablation(wanted, out, workers, _said)
-    print_table(CHANGE_COLUMNS, change_rows(cells), numbers=CHANGE_COLUMNS[1:])
-    typer.echo(f"% of the validation images, mean ± standard deviation. {_table_in(out, 'ablation')}")
+    _tabulate(ablation_study.TABLE, jobs_, out, workers, "Validation accuracy in %, mean ± standard deviation.")
 
 
 @reproduce.command("new-classes")
 def new_classes(
     datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist",
-    classes: Annotated[str, _listed("Classes to leave out in turn, by number")] = ",".join(map(str, range(CLASSES))),
+    classes: Annotated[str, _listed("Classes to leave out in turn, by number")] = ",".join(
+        map(str, range(class_study.CLASSES))
+    ),
     references: Annotated[str, _listed("How many references a class has")] = "1,10",
     seeds: Seeds = 1,
     jobs: Jobs = None,
@@ -212,17 +213,14 @@ def new_classes(
     nothing: the same command goes on.
     """
     numbered, counts = numbers(classes, "--classes"), numbers(references, "--references")
-    wanted = all_added(_names(datasets), numbered, counts, seeds)
+    jobs_ = class_study.new_class_jobs(_names(datasets), numbered, counts, seeds)
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _goes_on(out):
-        cells = study_new_classes(wanted, out, workers, _said)
-    print_table(ADDED_COLUMNS, added_rows(cells), numbers=ADDED_COLUMNS[2:])
-    typer.echo(f"% of the test images, ± standard deviation over the classes. {_table_in(out, 'new-classes')}")
+    _tabulate(class_study.TABLE, jobs_, out, workers, "Test accuracy in %, ± standard deviation over the classes.")
 
 
 @reproduce.command()
 def rejection(
-    datasets: Annotated[str, _listed("Data sets, each with the other as what is to be rejected")] = ",".join(STRANGE),
+    datasets: Annotated[str, _listed("Data sets; images of the other one are rejected")] = ",".join(rejection_study.UNKNOWN),
     seeds: Seeds = 3,
     jobs: Jobs = None,
     backend: Backend = "loky",
@@ -236,20 +234,21 @@ def rejection(
     Beyond the paper. Each run's result is a file in OUT/rejection; the table is OUT/rejection.json and .md. Ctrl-C loses
     nothing: the same command goes on.
     """
-    wanted = all_rejections(_names(datasets), seeds)
+    jobs_ = rejection_study.rejection_jobs(_names(datasets), seeds)
     workers = Workers(device, data_dir, jobs, backend, address)
+    _tabulate(rejection_study.TABLE, jobs_, out, workers, "In %, on test images unless the column says otherwise.")
+
+
+def _tabulate(table: ResultTable, jobs: Sequence[Job], out: Path, workers: Workers, note: str) -> None:
+    """Train what is missing and print the table."""
     with _goes_on(out):
-        cells = study_rejection(wanted, out, workers, _said)
-    print_table(REJECTION_COLUMNS, rejection_rows(cells), numbers=REJECTION_COLUMNS[3:])
-    typer.echo(f"In %, of the test images where nothing is said. {_table_in(out, 'rejection')}")
+        cells = train_and_tabulate(table, jobs, out, workers, JobLog(out, _said))
+    print_table(table.columns, table.rows(cells), numbers=table.columns[1:])
+    typer.echo(f"{note} The table is in {out}/{table.name}.json and .md.")
 
 
-def _table_in(out: Path, name: str) -> str:
-    return f"The table is in {out}/{name}.json and .md."
-
-
-def _said(wanted: object, what: str) -> None:
-    typer.echo(f"{wanted}: {what}", err=True)
+def _said(job: object, what: str) -> None:
+    typer.echo(f"{job}: {what}", err=True)
 
 
 @contextmanager
