@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from faustnet.system.files import write_whole
 from faustnet.runs.progress import Lines
 from faustnet.runs.recipes import as_table, read_recipe, recipe_from
 from faustnet.runs.session import train
+from faustnet.system.files import write_whole
 
 SEEDS = (0, 1, 2)
 METHODS = ("backprop", "forward-forward", "faust-triplet", "faust-tuplet", "faust-representative")

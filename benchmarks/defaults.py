@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from faustnet.system.files import write_whole
 from faustnet.runs.progress import Lines
 from faustnet.runs.recipes import read_recipe, recipe_from
 from faustnet.runs.session import train
+from faustnet.system.files import write_whole
 
 STUDIES = {
     ("faust-representative", "scale"): (0.005, 0.01, 0.02, 0.05, 0.1, 1.0),

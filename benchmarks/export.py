@@ -18,11 +18,11 @@ import torch
 
 from faustnet.bench.steps import microseconds
 from faustnet.data import Images
-from faustnet.system.environment import environment
 from faustnet.export import session_of, to_onnx
+from faustnet.report.tables import print_table
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
-from faustnet.report.tables import print_table
+from faustnet.system.environment import environment
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "dense 3 × 500": {"widths": [500] * 3},

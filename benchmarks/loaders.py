@@ -41,12 +41,12 @@ from faustnet.data.download import unpack_folder
 from faustnet.data.idx import read_idx
 from faustnet.data.own import ARRAYS
 from faustnet.errors import STEERING
-from faustnet.runs.model import ABOUT, Model, packed
-from faustnet.runs.recipes import as_table, read_recipe, recipe_from, shipped_recipe, to_toml, write_recipe
 from faustnet.report import page
 from faustnet.report.card import render_card
-from faustnet.runs.session import set_up
 from faustnet.runs.folder import ENVIRONMENT, HISTORY, METRICS, RECIPE, Run
+from faustnet.runs.model import ABOUT, Model, packed
+from faustnet.runs.recipes import as_table, read_recipe, recipe_from, shipped_recipe, to_toml, write_recipe
+from faustnet.runs.session import set_up
 
 AS_IT_IS, PACKED = b"\0", b"\1"
 SMALL = {"IMAGES": 10, "VALUES": 12}  # of a batch of CIFAR-10, in place of 10,000 and 3,072

@@ -27,13 +27,15 @@ from torch import Tensor
 from torch import distributed as dist
 
 from faustnet.data import Augmentation, Images, ImageSource, Scaling
-from faustnet.training.distributed import Arrangement, counts_of, from_first
-from faustnet.system.environment import environment
 from faustnet.methods import METHODS, LocalMethod, build
 from faustnet.nn.network import NetworkSettings
-from faustnet.training.optimisers import OptimiserSettings
+from faustnet.system.environment import environment
 from faustnet.system.randomness import seeded
-from faustnet.training.trainer import Trainer, TrainingSettings
+from faustnet.training.distributed import RankGrid, grid_size
+from faustnet.training.distributed.communicator import broadcast
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.settings import TrainingSettings
+from faustnet.training.trainer import Trainer
 
 RESULTS = Path(__file__).parents[1] / "results" / "distributed.json"
 ARRANGEMENTS = {2: ("2x1", "1x2"), 4: ("4x1", "1x4", "2x2")}  # rows × layers, by the number of ranks
@@ -72,7 +74,7 @@ CASES = {
 }
 
 
-def trainer(case: Case, steps: int, arrangement: Arrangement | None = None) -> Trainer:
+def trainer(case: Case, steps: int, arrangement: RankGrid | None = None) -> Trainer:
     """Of so many steps, at least those of an epoch."""
     count = BATCH * BATCHES
     pixels = torch.randint(256, (count, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -83,7 +85,7 @@ def trainer(case: Case, steps: int, arrangement: Arrangement | None = None) -> T
     with seeded(0):
         method = build(case.method, images.shape, CLASSES, case.network, case.options).double()
     settings = TrainingSettings(epochs=steps // BATCHES, batch_size=BATCH, schedule="sequential", evaluate_every=10**6)
-    return Trainer(method, source, source, settings, case.optimiser, seed=0, arrangement=arrangement)
+    return Trainer(method, source, source, settings, case.optimiser, seed=0, communicator=arrangement)
 
 
 def outcome(trained: Trainer) -> dict[str, Tensor]:
@@ -119,7 +121,7 @@ def _as_rank(rank: int, ranks: int, port: int, work: Callable[..., None], *about
 def run_cases(names: Sequence[str], steps: int, folder: Path) -> None:
     """What one of the ranks does: begin every case in each of the arrangements, until the last rank asks to stop after a
     batch, and continue it in the next arrangement. The first rank writes what came of it."""
-    arrangements = {name: Arrangement.make(*counts_of(name, dist.get_world_size()), torch.device("cpu")) for name in names}
+    arrangements = {name: RankGrid.create(*grid_size(name, dist.get_world_size()), torch.device("cpu")) for name in names}
     begun = {}
     for name, arrangement in arrangements.items():
         for label, case in CASES.items():
@@ -127,7 +129,7 @@ def run_cases(names: Sequence[str], steps: int, folder: Path) -> None:
             is_last = arrangement.rank == dist.get_world_size() - 1
             assert not half.run(half.stop if is_last else lambda: None, lambda epoch: None)
             assert 0 < half.batch < BATCHES, "stopped in the middle of an epoch"
-            begun[name, label] = from_first(half.state_on_host)
+            begun[name, label] = broadcast(half.state_on_host())
     for before, name in zip(names, [*names[1:], names[0]], strict=True):
         for number, (label, case) in enumerate(CASES.items()):
             whole = trainer(case, steps, arrangements[name])
@@ -167,7 +169,7 @@ SIDE_BY_SIDE = {"one process": 1, "1x2": 2, "2x1": 2}  # and on how many ranks
 def time_steps(name: str, file: Path) -> None:
     """What one of the ranks does: an epoch to warm up, then one that is timed, with what its end takes."""
     count, ranks = ROWS * TIMED, dist.get_world_size()
-    arrangement = Arrangement.make(*counts_of(name, ranks), torch.device("cpu")) if ranks > 1 else None
+    arrangement = RankGrid.create(*grid_size(name, ranks), torch.device("cpu")) if ranks > 1 else None
     pixels = torch.randint(256, (count, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     images = Images(pixels, torch.arange(count) % 10)
     source = ImageSource(images, Scaling.of(images), [str(number) for number in range(10)])
@@ -175,7 +177,7 @@ def time_steps(name: str, file: Path) -> None:
         network = NetworkSettings((WIDTH,) * LAYERS, EMBEDDING)
         method = build("faust-representative", images.shape, 10, network, {})
     settings = TrainingSettings(epochs=2, batch_size=ROWS, schedule="sequential", evaluate_every=2)
-    made = Trainer(method, source, source, settings, OptimiserSettings(), seed=0, arrangement=arrangement)
+    made = Trainer(method, source, source, settings, OptimiserSettings(), seed=0, communicator=arrangement)
     schedule, batches = made.schedule, torch.arange(count).view(TIMED, ROWS)
     for _ in range(2):
         dist.barrier()

@@ -25,11 +25,11 @@ import numpy as np
 import torch
 
 from faustnet.data import load_data
-from faustnet.system.devices import choose_device
-from faustnet.system.environment import environment
+from faustnet.report.tables import print_table
 from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.runs.session import set_up
-from faustnet.report.tables import print_table
+from faustnet.system.devices import choose_device
+from faustnet.system.environment import environment
 
 SHARDS, IMAGES, TESTED, CLASSES = 31, 84_000, 1_000, 10  # 8.0 GB
 SHAPE = (3, 32, 32)

@@ -12,13 +12,17 @@ from pathlib import Path
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported: its kernels then run on the CPU
+
 from faustnet.cli import main
 from faustnet.data import DataSet, ImageSource, Scaling, load_data
 from faustnet.methods import Method, build
 from faustnet.nn.network import NetworkSettings
-from faustnet.training.optimisers import OptimiserSettings
 from faustnet.system.randomness import seeded
-from faustnet.training.trainer import Trainer, TrainingSettings
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.settings import TrainingSettings
+from faustnet.training.trainer import Trainer
 
 SMALL = NetworkSettings((64, 48), 32)
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from faustnet.training.distributed import Arrangement, counts_of
 from faustnet.errors import FaustnetError
+from faustnet.training.distributed import RankGrid, grid_size
 from ranks import on_ranks, outcome
 from user_classes import NormLayer, OwnLayer, OwnsParameter, TemperatureLayer, TemperatureMethod, own_trainer
 
@@ -23,10 +23,10 @@ CASES: dict[str, tuple[Any, ...]] = {  # what `own_trainer` is given, by name
 def train_all(folder: Path) -> None:
     """What one of the ranks does."""
     for name in ("1x2", "2x1"):
-        arrangement = Arrangement.make(*counts_of(name, 2), torch.device("cpu"))
+        arrangement = RankGrid.create(*grid_size(name, 2), torch.device("cpu"))
         for case, about in CASES.items():
             try:
-                found = outcome(own_trainer(*about, arrangement=arrangement))
+                found = outcome(own_trainer(*about, communicator=arrangement))
             except FaustnetError as error:
                 (folder / f"{case}-{name}-{arrangement.rank}.txt").write_text(str(error))
                 continue

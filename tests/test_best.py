@@ -216,7 +216,7 @@ def test_the_scale_goes_with_the_length(source: ImageSource) -> None:
         one = with_change(recipe, dict(CHANGES)[words])
         method = started("faust-representative", source, one.network, scale=one.options["scale"])
         with torch.no_grad():
-            embedding = next(method.network.walk(source.plain(torch.arange(100))))
+            embedding = next(method.network.embeddings(source.plain(torch.arange(100))))
         weights.append(float(one.options["scale"] * squared_distances(embedding, embedding).mean()))
     assert weights[1] == pytest.approx(weights[0], rel=0.1)
     assert weights[2] == pytest.approx(weights[1], rel=1e-5)

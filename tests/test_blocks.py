@@ -9,18 +9,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from conftest import run_to_end, small_method, started
-from faustnet.nn.conv import ConvLayer, Head, means_of_squares, shrunk
 from faustnet.data import Augmentation, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError
-from faustnet.training.evaluation import evaluating
 from faustnet.methods import METHODS, build
 from faustnet.methods.goodness import GoodnessMethod
+from faustnet.nn.conv import ConvLayer, Head, means_of_squares, shrunk
 from faustnet.nn.network import KINDS, NetworkSettings, embedding_network
-from faustnet.training.optimisers import OptimiserSettings
+from faustnet.runs.folder import Run
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import train
-from faustnet.runs.folder import Run
-from faustnet.training.trainer import Trainer, TrainingSettings
+from faustnet.training.evaluation import evaluating
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.settings import TrainingSettings
+from faustnet.training.trainer import Trainer
 from test_methods import CROSSING
 from test_wavefront import assert_same, stop_after
 
@@ -67,11 +68,11 @@ def test_a_network_computes_what_its_layers_are_said_to(kind: str) -> None:
     torch.manual_seed(0)
     network = embedding_network((3, 24, 16), settings(kind)).double()
     pictures = torch.randn(5, 3, 24, 16, dtype=torch.float64)
-    for layer, embedding in zip(network, network.walk(pictures), strict=True):
+    for layer, embedding in zip(network, network.embeddings(pictures), strict=True):
         pictures, expected = by_hand(layer, pictures)
         torch.testing.assert_close(embedding, expected)
-        assert layer.passed_shape == pictures.shape[1:]
-        assert layer.passed_on == pictures[0].numel()
+        assert layer.output_shape == pictures.shape[1:]
+        assert layer.outputs == pictures[0].numel()
 
 
 @pytest.mark.parametrize(("size", "side"), [((16, 24), (8, 8)), ((14, 7), (8, 7)), ((8, 8), (8, 8))])
@@ -102,14 +103,14 @@ def test_gradients_of_means_lie_in_memory_as_the_pictures_do() -> None:
     [settings("vgg"), settings("residual"), NetworkSettings((8, 12), 10, norm="batch")],
     ids=[*CONVOLUTIONAL, "dense"],
 )
-def test_a_settled_network_sees_an_image_as_it_did_in_training_whatever_comes_with_it(shape: NetworkSettings) -> None:
+def test_prediction_does_not_depend_on_the_other_images_of_a_batch(shape: NetworkSettings) -> None:
     torch.manual_seed(0)
     network = embedding_network((1, 8, 8), shape).double()
     pictures = 3 + 5 * torch.randn(64, 1, 8, 8, dtype=torch.float64)
-    in_training = list(network.walk(pictures))
+    in_training = list(network.embeddings(pictures))
     network.eval()
-    network.settle(pictures)
-    for embedding, before in zip(network.walk(pictures[:3]), in_training, strict=True):
+    network.update_statistics(pictures)
+    for embedding, before in zip(network.embeddings(pictures[:3]), in_training, strict=True):
         torch.testing.assert_close(embedding, before[:3])
 
 
@@ -265,8 +266,8 @@ def test_a_network_that_no_machine_has_memory_for_is_refused() -> None:
 
 
 @kinds
-def test_the_trunk_is_what_makes_the_activation(kind: str) -> None:
+def test_body_parameters_are_those_of_the_activation(kind: str) -> None:
     layer = embedding_network((3, 16, 16), settings(kind))[1]
     activation, _ = layer(torch.randn(4, layer.inputs))
     activation.square().sum().backward()
-    assert {id(p) for p in layer.trunk} == {id(p) for p in layer.parameters() if p.grad is not None}
+    assert {id(p) for p in layer.body_parameters} == {id(p) for p in layer.parameters() if p.grad is not None}

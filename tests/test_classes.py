@@ -403,7 +403,7 @@ def test_prototypes_of_free_length_reject_nothing(runs: dict[str, Run], digits: 
         runs["faust-prototype"].model().calibrate(digits.test.pixels)
 
 
-def test_figures_of_other_classes_than_the_models_are_not_passed_on(
+def test_figures_of_other_classes_than_the_models_are_not_outputs(
     faustnet: Command, runs: dict[str, Run], examples: torch.Tensor, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"

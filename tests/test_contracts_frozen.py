@@ -1,16 +1,17 @@
 """Parameters that a user has frozen stay as they are under every schedule, and the rest is trained."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from conftest import run_to_end
-from faustnet.nn.layers import Layer
+from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod
+from faustnet.nn.layers import Layer
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.trainer import Trainer
-from user_classes import NormLayer, OwnLayer, TemperatureLayer, assert_same_state, fails, own_trainer, trained
+from user_classes import NormLayer, OwnLayer, TemperatureLayer, assert_same_state, own_trainer, trained
 
 SCHEDULES = ("sequential", "wavefront", "greedy")
 
@@ -27,19 +28,10 @@ FROZEN = {"layer": "network.layers.1.", "first layer": "network.layers.0.", "wei
 LAYERS = {"batched": OwnLayer, "one by one": NormLayer}
 
 
-def known_defect(schedule: str, frozen: str, layer: str) -> Sequence[pytest.MarkDecorator]:
-    if schedule == "wavefront":
-        return [fails("it trains the frozen parameters of batched layers, and raises for others")]
-    alone = schedule == "greedy" or layer == "one by one"
-    return [fails("a loss without any gradient raises")] if alone and frozen.endswith(".") else []
-
-
 @pytest.mark.parametrize(
     ("schedule", "frozen", "layer"),
     [
-        pytest.param(
-            schedule, prefix, LAYERS[layer], id=f"{schedule}-{what}-{layer}", marks=known_defect(schedule, prefix, layer)
-        )
+        pytest.param(schedule, prefix, LAYERS[layer], id=f"{schedule}-{what}-{layer}")
         for schedule in SCHEDULES
         for what, prefix in FROZEN.items()
         for layer in LAYERS
@@ -55,7 +47,6 @@ def test_frozen_parameters_stay_and_the_rest_is_trained(schedule: str, frozen: s
     assert stayed == {name for name in before if name.startswith(frozen)}
 
 
-@fails("the wavefront trains them")
 @pytest.mark.parametrize("frozen", FROZEN.values(), ids=FROZEN)
 def test_with_frozen_parameters_the_wavefront_is_the_sequential_schedule(frozen: str) -> None:
     one, other = (trained([OwnLayer] * 3, schedule, change=freeze(frozen)) for schedule in ("wavefront", "sequential"))
@@ -70,9 +61,9 @@ def done(trainer: Trainer) -> int:
 @pytest.mark.parametrize(
     "schedule",
     [
-        pytest.param("sequential", marks=fails("a state that remembers nothing of frozen parameters is refused")),
+        "sequential",
         "wavefront",
-        pytest.param("greedy", marks=fails("so it is here, and a layer with nothing to train raises")),
+        "greedy",
     ],
 )
 @pytest.mark.parametrize("frozen", FROZEN.values(), ids=FROZEN)
@@ -86,9 +77,7 @@ def test_a_training_with_frozen_parameters_can_be_continued(schedule: str, froze
     assert_same_state(continued, whole)
 
 
-@fails("a state that remembers nothing of it is refused")
-def test_a_training_with_a_parameter_that_nothing_reads_can_be_continued() -> None:
-    begun, continued = (own_trainer([TemperatureLayer] * 2) for _ in range(2))
-    assert not begun.run(begun.stop, lambda epoch: None)
-    continued.restore(*begun.state_on_host())
-    assert_same_state(continued, begun)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_parameter_that_no_loss_reads_is_refused(schedule: str) -> None:
+    with pytest.raises(FaustnetError, match=r"network\.layers\.0\.temperature gets no gradient.*requires_grad_"):
+        own_trainer([TemperatureLayer] * 2, schedule)

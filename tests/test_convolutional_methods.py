@@ -10,16 +10,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from conftest import Answer, run_to_end, small_method, started
-from faustnet.nn.conv import GoodnessConvLayer
 from faustnet.data import Augmentation, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError
-from faustnet.training.evaluation import evaluating
 from faustnet.methods import build
+from faustnet.nn.conv import GoodnessConvLayer
 from faustnet.nn.network import NetworkSettings
-from faustnet.training.optimisers import OptimiserSettings
-from faustnet.system.randomness import seeded
 from faustnet.runs.folder import Run
-from faustnet.training.trainer import Trainer, TrainingSettings
+from faustnet.system.randomness import seeded
+from faustnet.training.evaluation import evaluating
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.settings import TrainingSettings
+from faustnet.training.trainer import Trainer
 from test_wavefront import assert_same, stop_after
 
 CLASSES = NetworkSettings((20, 30, 40), kind="vgg", pools=(1, 3))
@@ -69,7 +70,7 @@ def test_cwcs_loss_and_scores_are_those_of_every_classs_own_channels(source: Ima
 def test_dense_layers_share_out_their_units(source: ImageSource) -> None:
     method = started("cwc", source, NetworkSettings((30, 20)))
     x, _ = batch(source, 4)
-    for activity, scores in zip(method.network.walk(x), method.scores(x), strict=True):
+    for activity, scores in zip(method.network.embeddings(x), method.scores(x), strict=True):
         torch.testing.assert_close(scores, torch.stack([part.square().mean(1) for part in activity.chunk(10, dim=1)], 1))
 
 
@@ -200,7 +201,7 @@ def test_the_trifecta_tries_every_label_in_turn(source: ImageSource) -> None:
         scores = method.scores(x)
         for label in range(10):
             rows = torch.cat([x.flatten(1), method.label.weight[label].expand(5, -1)], dim=1)
-            for layer, activity in enumerate(method.network.walk(rows)):
+            for layer, activity in enumerate(method.network.embeddings(rows)):
                 torch.testing.assert_close(scores[layer, :, label], activity.square().mean(1))
     assert method.forward_passes == 10
 
@@ -214,9 +215,9 @@ def test_batch_norms_settle_on_rows_with_the_true_label_and_as_many_with_wrong_o
     assert len(set(zip(y.tolist(), wrong.tolist(), strict=True))) == 90
     with evaluating(method):
         method.make_ready(source)
-        settled = next(method.network.walk(method.typical(x, y)))
+        settled = next(method.network.embeddings(method.typical(x, y)))
     method.train()
-    torch.testing.assert_close(next(method.network.walk(method.typical(x, y))), settled, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(next(method.network.embeddings(method.typical(x, y))), settled, rtol=1e-3, atol=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +250,7 @@ def test_a_run_that_was_put_down_ends_like_one_that_was_not(name: str, schedule:
 
 @pytest.mark.parametrize("schedule", ["wavefront", "greedy"])
 def test_the_trifectas_layers_are_trained_together(schedule: str, source: ImageSource) -> None:
-    with pytest.raises(FaustnetError, match=f"layers of trifecta are trained together, so there is no {schedule} schedule"):
+    with pytest.raises(FaustnetError, match=f"training.schedule {schedule} needs"):
         trainer("trifecta", schedule, source)
 
 

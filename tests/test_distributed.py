@@ -19,12 +19,12 @@ import ranks
 from conftest import Answer
 from faustnet import load, train
 from faustnet.data import DataSet
-from faustnet.training.distributed import counts_of, watch
-from faustnet.training.distributed.arrangement import divided
 from faustnet.errors import FaustnetError
-from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
+from faustnet.nn.row_shard import RowShard
 from faustnet.runs.folder import Run
-from faustnet.nn.row_shard import Slice
+from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
+from faustnet.training.distributed import grid_size, watch
+from faustnet.training.distributed.communicator import balanced_stages
 
 PROGRAM = Path(ranks.__file__)
 PATIENCE = 120  # seconds, on a busy machine
@@ -71,7 +71,7 @@ def test_layers_are_divided_so_that_the_dearest_stage_is_cheapest(costs: list[in
     for stages in range(1, len(costs) + 1):
         ways = [[0, *cuts, len(costs)] for cuts in combinations(range(1, len(costs)), stages - 1)]
         least = min(max(sum(costs[a:b]) for a, b in pairwise(way)) for way in ways)
-        found = divided(costs, stages)
+        found = balanced_stages(costs, stages)
         assert [number for span in found for number in span] == list(range(len(costs)))
         assert all(found)
         assert max(sum(costs[number] for number in span) for span in found) == least
@@ -79,7 +79,7 @@ def test_layers_are_divided_so_that_the_dearest_stage_is_cheapest(costs: list[in
 
 def test_more_stages_than_layers_are_refused() -> None:
     with pytest.raises(FaustnetError, match="2 layers, which cannot be divided among 3: start fewer ranks"):
-        divided([1, 1], 3)
+        balanced_stages([1, 1], 3)
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_more_stages_than_layers_are_refused() -> None:
 )
 def test_an_arrangement_that_cannot_be_is_refused(parallel: str, said: str) -> None:
     with pytest.raises(FaustnetError, match=said):
-        counts_of(parallel, 4)
+        grid_size(parallel, 4)
 
 
 @pytest.mark.parametrize(("total", "counts"), [(8, [2, 2, 2, 2]), (9, [3, 3, 3, 0]), (5, [2, 2, 1, 0]), (1, [1, 0, 0, 0])])
 def test_slices_are_all_rows_in_order(total: int, counts: list[int]) -> None:
-    parts = [Slice(None, rank, 4, total) for rank in range(4)]  # type: ignore[arg-type]
+    parts = [RowShard(None, rank, 4, total) for rank in range(4)]  # type: ignore[arg-type]
     assert all(part.counts == counts for part in parts)
     rows = torch.arange(total)
     assert torch.equal(torch.cat([rows[part.own] for part in parts]), rows)
@@ -214,7 +214,7 @@ def test_ranks_with_other_data_are_refused_and_do_not_wait_for_ever(tmp_path: Pa
     with by_hand(2, *words, folders=folders) as started:
         (code, said), (other_code, _) = ends(started)
     assert (code, other_code) == (2, 2)
-    assert said == "faustnet: Rank 1 has another data set than the first one: give all ranks the same."
+    assert said == "faustnet: Rank 1 has a different data set than rank 0: give all ranks the same."
     assert not (tmp_path / "run").exists()
 
 

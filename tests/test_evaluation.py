@@ -7,9 +7,9 @@ import torch
 from conftest import run_to_end, small_trainer
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
-from faustnet.training.evaluation import all_scores, compare_weightings, early_exits, evaluate, evaluating, fitted_weights
 from faustnet.methods import Faust, Method, PredictionSettings
 from faustnet.nn.network import NetworkSettings
+from faustnet.training.evaluation import all_scores, compare_weightings, early_exits, evaluate, evaluating, fitted_weights
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def trained(source: ImageSource, held_out: ImageSource) -> Method:
 def voting(method: Method, settings: PredictionSettings) -> Method:
     """The same, but for how it predicts."""
     method = copy.deepcopy(method)
-    method.vote_by(settings)
+    method.set_prediction(settings)
     return method
 
 
@@ -92,8 +92,8 @@ def test_weights_that_cannot_be_are_refused(weights: tuple[float, ...]) -> None:
 
 
 def test_there_is_a_weight_for_each_voter(trained: Method) -> None:
-    with pytest.raises(FaustnetError, match="There are 2 weights of votes, but faust-representative answers from 3 here"):
-        trained.vote_by(PredictionSettings(weights=(1, 1)))
+    with pytest.raises(FaustnetError, match="one weight per voter, which are 3 for faust-representative here, got 2"):
+        trained.set_prediction(PredictionSettings(weights=(1, 1)))
 
 
 def test_fitted_weights_are_the_likeliest_on_a_grid() -> None:

@@ -25,13 +25,13 @@ from faustnet import export
 from faustnet.data import DataSet, Images, load_data
 from faustnet.errors import FaustnetError
 from faustnet.export import Exported, export_run, session_of, to_onnx
-from faustnet.nn.layers import BatchNorm
 from faustnet.methods import METHODS, Faust
+from faustnet.nn.modules import BatchNorm
+from faustnet.report.card import render_card, text
+from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
-from faustnet.report.card import render_card, text
 from faustnet.runs.session import set_up
-from faustnet.runs.folder import Run
 from faustnet.version import VERSION
 
 Command = Callable[..., Answer]

@@ -35,10 +35,10 @@ from faustnet.data.cifar import read_batch
 from faustnet.data.download import fetch, unpack_folder
 from faustnet.data.idx import read_idx
 from faustnet.errors import LONGEST, STEERING, FaustnetError
-from faustnet.runs.model import Model
-from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
 from faustnet.reproduce.results import read_result
 from faustnet.runs.folder import METRICS, Run
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
 from loaders import LOADERS, PACKED
 
 GIB = 1 << 30

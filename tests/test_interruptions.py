@@ -23,13 +23,13 @@ import killing
 from conftest import Answer
 from faustnet.data import load_data
 from faustnet.errors import FaustnetError
-from faustnet.system.files import prepared, write_whole
-from faustnet.training.history import Epoch
-from faustnet.system.locks import LOCK, alone_in
+from faustnet.runs.folder import Run
 from faustnet.runs.model import Model, packed, read_tensors
 from faustnet.runs.progress import Lines
 from faustnet.runs.session import Stopped
-from faustnet.runs.folder import Run
+from faustnet.system.files import prepared, write_whole
+from faustnet.system.locks import LOCK, alone_in
+from faustnet.training.history import Epoch
 from faustnet.training.trainer import Diverged, Trainer
 
 Command = Callable[..., Answer]

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from faustnet.nn.layers import DenseLayer, RmsLayer, unit_rms
+from faustnet.nn.layers import DenseLayer, RmsLayer
+from faustnet.nn.modules import unit_rms
 
 
 def test_dense_layer_is_linear_relu_layer_norm_and_projection() -> None:
@@ -20,12 +21,12 @@ def test_dense_layer_is_linear_relu_layer_norm_and_projection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("embedding", "passes", "passed_on", "size"), [(3, False, 4, 3), (3, True, 3, 3), (0, False, 4, 4), (0, True, 4, 4)]
+    ("embedding", "passes", "outputs", "size"), [(3, False, 4, 3), (3, True, 3, 3), (0, False, 4, 4), (0, True, 4, 4)]
 )
-def test_what_is_passed_on_and_embedded(embedding: int, passes: bool, passed_on: int, size: int) -> None:
+def test_what_is_outputs_and_embedded(embedding: int, passes: bool, outputs: int, size: int) -> None:
     layer = DenseLayer(5, 4, embedding, dropout=0.0, passes_embedding=passes)
     activation, embedded = layer(torch.randn(2, 5))
-    assert activation.shape == (2, layer.passed_on) == (2, passed_on)
+    assert activation.shape == (2, layer.outputs) == (2, outputs)
     assert embedded.shape == (2, layer.embedding_size) == (2, size)
     assert (activation is embedded) == (passes or not embedding)
 

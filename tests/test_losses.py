@@ -1,10 +1,13 @@
 """Every formula against plain loops over plain numbers."""
 
 import math
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch import distributed as dist
 
+from faustnet.errors import FaustnetError
 from faustnet.losses import (
     competitive_loss,
     goodness,
@@ -20,6 +23,10 @@ from faustnet.losses import (
     triplet_loss,
     tuplet_loss,
 )
+from faustnet.nn.batched import _BatchedProduct, _FirstAndOthersProduct
+from faustnet.nn.row_shard import Slice
+
+Loss = Callable[[torch.Tensor], torch.Tensor]
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -136,6 +143,15 @@ def test_the_loss_to_shared_references_and_its_gradient_are_those_of_the_formula
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_loss_to_shared_references_stays_finite_at_large_distances(count: int) -> None:
+    far = (1e3 * random(20 + 4 * count, 8)).float().requires_grad_()
+    loss = reference_tuplet_loss(far, torch.arange(20) % 4, 4, 1.0, 0.1)
+    (gradient,) = torch.autograd.grad(loss, far)
+    assert loss.isfinite()
+    assert gradient.isfinite().all()
+
+
 def test_layers_that_are_computed_at_once_are_computed_each_by_itself() -> None:
     anchors, others, references = random(3, 8, 5), random(3, 8, 4, 5), random(3, 4, 5)
     labels = torch.arange(24).view(3, 8) % 4
@@ -231,3 +247,159 @@ def test_the_scale_of_the_distances_may_be_a_tensor(count: int) -> None:
     scale.fill_(0.7)
     other = reference_tuplet_loss(embedding, labels, 4, 0.7, 0.1)
     assert torch.equal(reference_tuplet_loss(embedding, labels, 4, scale, 0.1), other)
+
+
+ROWS, LABELS = random(2, 6 + 4, 5), torch.tensor([[0, 3, 1, 1, 2, 0]] * 2)  # two layers, 6 anchors, 4 classes
+
+BY_CLASS = {  # losses whose labels are class numbers
+    "tuplet": lambda labels: tuplet_loss(ROWS[:, :6, :4], labels),
+    "smoothed tuplet": lambda labels: tuplet_loss(ROWS[:, :6, :4], labels, 1.0, 0.1),
+    "competitive": lambda labels: competitive_loss(ROWS[:, :6, :4], labels),
+    "reference tuplet": lambda labels: reference_tuplet_loss(ROWS, labels, 4, 0.3),
+}
+LABELLED = BY_CLASS | {
+    "contrastive": lambda labels: marginal_contrastive_loss(ROWS[:, :6], labels, torch.zeros(2), 0.1),
+    "similarity": lambda labels: similarity_matching_loss(ROWS[:, :6], labels),
+}
+
+
+@pytest.mark.parametrize("label", [-100, -1, 4])
+@pytest.mark.parametrize("loss", BY_CLASS.values(), ids=BY_CLASS)
+def test_labels_that_are_no_class_are_refused(loss: Loss, label: int) -> None:
+    labels = LABELS.clone()
+    labels[1, 2] = label
+    with pytest.raises(FaustnetError, match=rf"^labels must be from 0 to 3.*{label}"):
+        loss(labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bool, torch.complex64])
+@pytest.mark.parametrize("loss", LABELLED.values(), ids=LABELLED)
+def test_labels_that_are_not_integers_are_refused(loss: Loss, dtype: torch.dtype) -> None:
+    with pytest.raises(FaustnetError, match=f"^labels must be integers.*{dtype}"):
+        loss(LABELS.to(dtype))
+
+
+def test_labels_may_be_any_integers() -> None:
+    for loss in LABELLED.values():
+        for dtype in (torch.int32, torch.uint8):
+            assert torch.equal(loss(LABELS.to(dtype)), loss(LABELS))
+
+
+@pytest.mark.parametrize(
+    "labels", [LABELS[0], LABELS[:, :5], LABELS.unsqueeze(-1), LABELS.mT], ids=lambda y: str(tuple(y.shape))
+)
+@pytest.mark.parametrize("loss", LABELLED.values(), ids=LABELLED)
+def test_labels_of_another_shape_are_refused(loss: Loss, labels: torch.Tensor) -> None:
+    with pytest.raises(FaustnetError, match=r"labels must have shape|rows for \d labels"):
+        loss(labels)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda none: tuplet_loss(torch.zeros(0, 4), none),
+        lambda none: reference_tuplet_loss(torch.zeros(4, 5), none, 4, 0.3),
+        lambda none: marginal_contrastive_loss(torch.zeros(0, 5), none, torch.tensor(0.1), 0.1),
+        lambda none: similarity_matching_loss(torch.zeros(0, 5), none),
+        lambda none: goodness_loss(none.float(), none.float(), 1.0),
+        lambda none: symmetric_loss(none.float(), none.float(), 1.0),
+        lambda none: triplet_loss(none.float(), none.float(), 1.0),
+    ],
+)
+def test_an_empty_batch_is_refused(loss: Loss) -> None:
+    with pytest.raises(FaustnetError, match="at least one"):
+        loss(torch.zeros(0, dtype=torch.long))
+
+
+@pytest.mark.parametrize("loss", [goodness_loss, symmetric_loss, triplet_loss])
+def test_pairs_of_different_shapes_are_refused(loss: Callable[..., torch.Tensor]) -> None:
+    with pytest.raises(FaustnetError, match=r"must have the same shape, got \(5,\) and \(5, 1\)"):
+        loss(torch.ones(5), torch.ones(5, 1), 1.0)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        goodness,
+        lambda rows: goodness_by_group(rows, 2, 4),
+        lambda rows: squared_distances(rows, rows),
+        lambda rows: paired_squared_distances(rows, rows.unsqueeze(1)),
+        lambda rows: tuplet_loss(rows, torch.tensor([0, 1])),
+        lambda rows: similarity_matching_loss(rows, torch.tensor([0, 1])),
+        lambda rows: marginal_contrastive_loss(rows, torch.tensor([0, 1]), torch.tensor(0.1), 0.1),
+        lambda rows: reference_tuplet_loss(rows, torch.tensor([0]), 1, 0.3),
+    ],
+)
+def test_integer_embeddings_are_refused(loss: Loss) -> None:
+    with pytest.raises(FaustnetError, match=r"must be floating-point, got torch\.int64"):
+        loss(torch.ones(2, 4, dtype=torch.long))
+
+
+@pytest.mark.parametrize(("classes", "rows"), [(3, 10), (5, 10), (4, 6), (4, 11), (0, 10)])
+def test_classes_that_do_not_fit_the_rows_are_refused(classes: int, rows: int) -> None:
+    with pytest.raises(FaustnetError, match=rf"classes.*{classes}"):
+        reference_tuplet_loss(random(rows, 5), LABELS[0].clamp_max(2), classes, 0.3)
+
+
+def test_channels_that_do_not_fit_the_classes_are_refused() -> None:
+    with pytest.raises(FaustnetError, match="channels must be a multiple of classes"):
+        goodness_by_group(random(3, 12), 4, 6)
+    with pytest.raises(FaustnetError, match="multiple of channels"):
+        goodness_by_group(random(3, 12), 4, 8)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_shares_of_another_shape_are_refused(count: int) -> None:
+    with pytest.raises(FaustnetError, match=r"^shares must have shape \(6,\)"):
+        reference_tuplet_loss(ROWS, LABELS, 4, 0.3, 0.0, torch.ones(count))
+
+
+def test_options_out_of_range_are_refused() -> None:
+    with pytest.raises(FaustnetError, match=r"scale must be above 0, got -0\.3"):
+        reference_tuplet_loss(ROWS, LABELS, 4, -0.3)
+    with pytest.raises(FaustnetError, match=r"label_smoothing must be from 0 to below 1, got 1\.5"):
+        reference_tuplet_loss(ROWS, LABELS, 4, 0.3, 1.5)
+    with pytest.raises(FaustnetError, match="temperature must be above 0, got 0"):
+        marginal_contrastive_loss(ROWS[:, :6], LABELS, torch.zeros(2), 0.0)
+    with pytest.raises(FaustnetError, match=r"margin must be a number or a tensor of shape \(2,\), got shape \(3,\)"):
+        marginal_contrastive_loss(ROWS[:, :6], LABELS, torch.zeros(3), 0.1)
+    with pytest.raises(FaustnetError, match=r"margin must be a number or a tensor of shape \(2,\), got \[0\.1, 0\.2\]"):
+        marginal_contrastive_loss(ROWS[:, :6], LABELS, [0.1, 0.2], 0.1)
+
+
+def test_the_margin_may_be_a_number() -> None:
+    expected = marginal_contrastive_loss(ROWS[:, :6], LABELS, torch.full((2,), 0.1, dtype=torch.float64), 0.1)
+    assert torch.equal(marginal_contrastive_loss(ROWS[:, :6], LABELS, 0.1, 0.1), expected)
+
+
+def test_squared_distances_are_never_negative_and_keep_their_gradient() -> None:
+    anchors = (100 * random(64, 32)).float()
+    near = (anchors + 1e-3 * random(64, 33)[:, :32]).float()
+    anchors.requires_grad_()
+    distances = squared_distances(anchors, near)
+    assert (distances.diagonal() == 0).any(), "a case where rounding takes all of it, or more"
+    assert (distances >= 0).all()
+    (found,) = torch.autograd.grad(distances.diagonal().sum(), anchors)
+    torch.testing.assert_close(found, 2 * (anchors - near).detach(), rtol=0, atol=1e-4)
+
+
+@pytest.fixture
+def one_rank() -> Iterator[Slice]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield RowShard(dist.group.WORLD, 0, 1, 6)
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("function", ["reference tuplet", "stacked product", "entry product", "batch norm"])
+def test_functions_with_a_gradient_of_their_own_refuse_a_second_derivative(function: str, one_rank: Slice) -> None:
+    rows, weight, entry = random(2, 6, 5), random(2, 4, 5).requires_grad_(), random(1, 4, 5).requires_grad_()
+    gain = torch.ones(5, dtype=torch.float64, requires_grad=True)
+    outputs = {
+        "reference tuplet": lambda: reference_tuplet_loss(weight, torch.tensor([[0, 1]] * 2), 2, 0.3),
+        "stacked product": lambda: _BatchedProduct.apply(rows, weight),
+        "entry product": lambda: _FirstAndOthersProduct.apply(rows[:1], rows, entry, weight),
+        "batch norm": lambda: one_rank.batch_norm(weight.flatten(0, 1)[:6], gain, gain, 1e-5),
+    }
+    (first,) = torch.autograd.grad(outputs[function]().square().sum(), weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()

@@ -10,7 +10,7 @@ NINE, TWELVE = (9, 1, 1), (3, 2, 2)
 def test_walk_gives_every_layers_embedding_and_lets_no_gradient_back() -> None:
     network = embedding_network(TWELVE, NetworkSettings((8, 7, 6), 5))
     rows = torch.randn(4, 3, 2, 2)
-    embeddings = list(network.walk(rows))
+    embeddings = list(network.embeddings(rows))
     assert [e.shape for e in embeddings] == [(4, 5)] * 3
     embeddings[1].sum().backward()
     reached = [any(p.grad is not None for p in layer.parameters()) for layer in network]
@@ -23,7 +23,7 @@ def test_forward_sends_the_gradient_through_every_layer() -> None:
     assert all(p.grad is not None for p in network.parameters())
 
 
-def test_layers_fit_each_other_whatever_is_passed_on() -> None:
+def test_layers_fit_each_other_whatever_is_outputs() -> None:
     assert [layer.inputs for layer in embedding_network(NINE, NetworkSettings((8, 7), 5))] == [9, 8]
     assert [layer.inputs for layer in embedding_network(NINE, NetworkSettings((8, 7), 5, passes_on="embedding"))] == [
         9,

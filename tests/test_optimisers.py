@@ -29,7 +29,7 @@ def test_warm_up_rises_evenly_and_then_hands_over() -> None:
 )
 def test_the_optimiser_is_the_one_that_was_named(name: str, kind: type) -> None:
     weight = torch.nn.Parameter(torch.ones(3))
-    optimiser = OptimiserSettings(name, learning_rate=0.5, weight_decay=0.1).make([weight])
+    optimiser = OptimiserSettings(name, learning_rate=0.5, weight_decay=0.1).create().torch_optimiser([weight])
     assert type(optimiser) is kind
     weight.grad = torch.zeros(3)
     optimiser.step()
@@ -62,9 +62,9 @@ def test_muon_moves_a_matrix_by_its_orthogonal_momentum_and_a_vector_by_adamw() 
     shapes = ((6, 9), (6,), (6, 9), (4, 6))  # those of one shape are worked on together
     matrix, vector, *others = (torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in shapes)
     settings = {"learning_rate": 0.1, "weight_decay": 0.3}
-    ours = OptimiserSettings("muon", momentum=0.8, **settings).make([matrix, vector, *others])
+    ours = OptimiserSettings("muon", momentum=0.8, **settings).create().torch_optimiser([matrix, vector, *others])
     twin = torch.nn.Parameter(vector.detach().clone())
-    adamw = OptimiserSettings("adamw", **settings).make([twin])
+    adamw = OptimiserSettings("adamw", **settings).create().torch_optimiser([twin])
     expected, momentum = matrix.detach().clone(), torch.zeros(6, 9, dtype=torch.float64)
     for _ in range(4):
         for parameter in (matrix, vector, *others):

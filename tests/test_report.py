@@ -123,7 +123,7 @@ def test_layer_embeddings_of_every_method(name: str, digits: DataSet, monkeypatc
             rows[:, :10] = model.method.label_value / 10
         if isinstance(model.method, Trifecta):
             rows = torch.cat([rows, model.method.label.weight.mean(dim=0).expand(10, -1)], dim=1)
-        directly = list(model.method.network.walk(rows))
+        directly = list(model.method.network.embeddings(rows))
     for layer, rows in zip(found, directly, strict=True):
         np.testing.assert_allclose(layer[350:], rows.numpy(), rtol=1e-4, atol=1e-5)
 
@@ -350,9 +350,7 @@ def test_curves_are_switched_on_and_off(browser: Browser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     names = browser.run("return document.getElementById('accuracy')._fullData.map((trace) => trace.name)")
-    assert names == [f"faust-representative, {name}" for name in ("all layers", "layer 1", "layer 2")] + [
-        "backprop, output"
-    ]
+    assert names == [f"faust-representative, {name}" for name in ("all layers", "layer 1", "layer 2")] + ["backprop, output"]
     assert browser.visible("accuracy") == browser.visible("loss") == [True] * 4
     browser.one("[data-curve='1']").click()
     browser.wait_for(lambda: browser.visible("accuracy") == browser.visible("loss") == [True, False, True, True])

@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 import faustnet as library
 from conftest import Answer
 from faustnet.errors import FaustnetError
-from faustnet.runs.model import Model
 from faustnet.runs.folder import Run
+from faustnet.runs.model import Model
 
 QUICK = ["--widths", "48,32", "--embedding", "16", "--batch-size", "64", "--device", "cpu"]
 LONG = [*QUICK, "--method", "faust-tuplet", "--epochs", "12", "--set", "network.dropout=0.1", "--set", "data.crop=1"]

@@ -11,8 +11,8 @@ from faustnet.data import Augmentation, ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.nn.network import NetworkSettings
-from faustnet.training.optimisers import OptimiserSettings
 from faustnet.system.randomness import seeded
+from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.schedules import SCHEDULES, Greedy, Sequential
 
 EVERY_PAIR = [
@@ -29,7 +29,7 @@ LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMet
 def test_sequential_is_algorithm_1_written_out(name: str, source: ImageSource) -> None:
     """Each layer takes its step before the next one works, on what it computed before that step."""
     ours, theirs = started(name, source), started(name, source)
-    schedule = Sequential(ours, source, OptimiserSettings())
+    schedule = Sequential(ours, source, OptimiserSettings().create())
     schedule.enter(0)
     optimisers = [torch.optim.Adam(layer.parameters(), lr=1e-3) for layer in theirs.network]
     batches = torch.arange(320).view(5, 64)
@@ -42,11 +42,11 @@ def test_sequential_is_algorithm_1_written_out(name: str, source: ImageSource) -
             y = source.labels[index]
             rows = theirs.rows(source.plain(index), y)
             for number, (layer, optimiser) in enumerate(zip(theirs.network, optimisers, strict=True)):
-                passed_on, embedding = layer(rows)
+                outputs, embedding = layer(rows)
                 optimiser.zero_grad()
-                theirs.local_loss(embedding[None], y[None], slice(number, number + 1)).sum().backward()
+                theirs.local_loss(embedding, y, number).backward()
                 optimiser.step()
-                rows = passed_on.detach()
+                rows = outputs.detach()
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
 
@@ -54,7 +54,7 @@ def test_sequential_is_algorithm_1_written_out(name: str, source: ImageSource) -
 @pytest.mark.parametrize("name", LOCAL)
 def test_greedy_caches_just_what_the_finished_layers_would_give(name: str, source: ImageSource) -> None:
     method = started(name, source, NetworkSettings((24, 20, 16), 12))
-    greedy = Greedy(method, source, OptimiserSettings())
+    greedy = Greedy(method, source, OptimiserSettings().create())
     x, y = source.plain(torch.arange(50)), source.labels[:50]
     with seeded(7):
         rows = method.rows(x, y)
@@ -98,7 +98,7 @@ def test_the_first_greedy_layer_learns_what_it_would_learn_beside_the_others(
 def test_layers_that_are_trained_together_have_one_schedule(
     name: str, schedule: str, source: ImageSource, held_out: ImageSource
 ) -> None:
-    said = f"layers of {name} are trained together, so there is no {schedule} schedule: use sequential"
+    said = f"schedule {schedule} needs a method with separate layers, which {name} is not: use sequential"
     with pytest.raises(FaustnetError, match=said):
         small_trainer(name, source, held_out, schedule=schedule)
 
@@ -106,7 +106,7 @@ def test_layers_that_are_trained_together_have_one_schedule(
 @pytest.mark.parametrize("name", METHODS)
 def test_recording_knows_all_that_a_step_of_the_sequential_schedule_changes(name: str, source: ImageSource) -> None:
     method = started(name, source)
-    schedule = Sequential(method, source, OptimiserSettings())
+    schedule = Sequential(method, source, OptimiserSettings().create())
     schedule.enter(0)
     schedule.begin(torch.arange(320).view(5, 64), torch.full((5,), 1e-3, dtype=torch.float64), 0)
     before = {name: tensor.clone() for name, tensor in method.state_dict().items()}

@@ -22,11 +22,11 @@ from PIL import Image
 
 from conftest import Answer, run_to_end
 from faustnet.data import DataSet, Images, StoredPixels, load_data, make_shards, sharding, stored
-from faustnet.system.devices import free_memory
 from faustnet.errors import FaustnetError
-from faustnet.system.locks import alone_in
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import set_up
+from faustnet.system.devices import free_memory
+from faustnet.system.locks import alone_in
 from faustnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")

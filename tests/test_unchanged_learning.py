@@ -17,12 +17,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from faustnet.data import Augmentation, Images, ImageSource, Scaling, load_data
-from faustnet.training.evaluation import evaluating
 from faustnet.methods import METHODS, LocalMethod, build
 from faustnet.nn.network import NetworkSettings
-from faustnet.training.optimisers import OptimiserSettings
 from faustnet.system.randomness import seeded
-from faustnet.training.trainer import Trainer, TrainingSettings
+from faustnet.training.evaluation import evaluating
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.settings import TrainingSettings
+from faustnet.training.trainer import Trainer
 
 WEIGHTS = Path(__file__).parent / "fixtures" / "0.1" / "weights.safetensors"
 CLASSES, IMAGES, BATCH, EPOCHS = 4, 160, 32, 10  # 5 batches in each epoch, 50 steps

@@ -9,10 +9,11 @@ from conftest import run_to_end, small_method, small_trainer
 from faustnet.data import Augmentation, ImageSource, Scaling
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.nn.network import NetworkSettings
-from faustnet.training.optimisers import OptimiserSettings, StackedOptimiser
-from faustnet.training.schedules import recording
-from faustnet.training.schedules.recording import Recording
-from faustnet.training.trainer import Trainer, TrainingSettings
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.schedules import step_graph
+from faustnet.training.schedules.step_graph import Recording
+from faustnet.training.settings import TrainingSettings
+from faustnet.training.trainer import Trainer
 
 LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMethod)]
 UNEQUAL = NetworkSettings((32, 32, 32, 20, 20), 12)
@@ -77,7 +78,7 @@ def test_steps_that_are_done_together_are_those_steps(
 ) -> None:
     """On a GPU eight steps are recorded as one; here two are done as one, and a stop comes between two such."""
     one_by_one, together = (trainer(schedule, exact) for _ in range(2))
-    monkeypatch.setattr(recording, "AT_ONCE", 2)
+    monkeypatch.setattr(step_graph, "STEPS", 2)
     done = set()
 
     def work(self: Recording) -> None:
@@ -86,7 +87,7 @@ def test_steps_that_are_done_together_are_those_steps(
 
     monkeypatch.setattr(Recording, "__init__", lambda self, work, changes: setattr(self, "work", work))
     monkeypatch.setattr(Recording, "__call__", work)
-    together.schedule.ticks.recorded = True
+    together.schedule.graph.recorded = True
     stop_after(together, 11)
     stop_after(one_by_one, 11)
     assert_same(together, one_by_one)
@@ -222,20 +223,21 @@ def test_bfloat16_is_for_products_alone_and_trains_nearly_as_well(
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_the_stacked_optimiser_is_torchs_for_every_layer_that_is_active(name: str) -> None:
+def test_the_update_of_several_layers_is_torchs_for_every_layer_that_is_active(name: str) -> None:
     settings = OPTIMISERS[name]
     torch.manual_seed(0)
-    together = torch.nn.Parameter(torch.randn(3, 4, 5, dtype=torch.float64))
+    together = torch.randn(3, 4, 5, dtype=torch.float64)
     apart = [torch.nn.Parameter(layer.detach().clone()) for layer in together]
-    optimisers = [settings.make([layer]) for layer in apart]
-    ours = StackedOptimiser(settings, [together])
+    optimisers = [settings.create().torch_optimiser([layer]) for layer in apart]
+    ours = settings.create()
+    state = [torch.zeros_like(together) for _ in ours.slots(dimensions=2)]
     taken = torch.zeros(3)
     for step in range(12):
         gradient = torch.randn(3, 4, 5, dtype=torch.float64)
         active = torch.tensor([True, step >= 3, step % 2 == 0])
         rates = torch.tensor([0.01, 0.02, 0.03], dtype=torch.float64) * (1 + step)
         taken += active
-        ours.update(together, gradient, settings.factors(rates, taken.clamp_min(1), active), together)
+        ours.update(together, gradient, state, ours.factors(rates, taken.clamp_min(1), active), together)
         for number, (layer, optimiser) in enumerate(zip(apart, optimisers, strict=True)):
             if active[number]:
                 layer.grad = gradient[number]

@@ -3,18 +3,19 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from faustnet.data import Images, ImageSource, Scaling
-from faustnet.training.distributed import Arrangement
-from faustnet.nn.layers import Layer, Linear
 from faustnet.methods import LocalMethod
+from faustnet.nn.layers import Layer
+from faustnet.nn.modules import Linear
 from faustnet.nn.network import Network, NetworkSettings, Shape
+from faustnet.training.distributed import RankGrid
 from faustnet.training.optimisers import OptimiserSettings
-from faustnet.training.trainer import Trainer, TrainingSettings
+from faustnet.training.settings import TrainingSettings
+from faustnet.training.trainer import Trainer
 
 BATCH, BATCHES, CLASSES, PIXELS = 24, 4, 4, 64
 WIDTH = 12  # of activations, which are also the embeddings
@@ -49,8 +50,6 @@ class MaskedLayer(OwnLayer):
 
 class LoneMaskedLayer(MaskedLayer):
     """The same, one by one."""
-
-    stackable: ClassVar[bool] = False
 
 
 class ModuleLayer(OwnLayer):
@@ -88,8 +87,6 @@ class TemperatureLayer(OwnLayer):
 class NormLayer(OwnLayer):
     """One of torch's batch norms follows the linear module."""
 
-    stackable: ClassVar[bool] = False
-
     def __init__(self, inputs: int):
         super().__init__(inputs)
         self.norm = nn.BatchNorm1d(WIDTH)
@@ -114,7 +111,6 @@ class PictureNormLayer(NormLayer):
 class RunningMeanLayer(OwnLayer):
     """Subtracts a running mean, a buffer that every step of training replaces."""
 
-    stackable: ClassVar[bool] = False
     running: Tensor
 
     def __init__(self, inputs: int):
@@ -143,8 +139,6 @@ class PlainLayer(Layer):
 
 class PlainConvLayer(Layer):
     """Has no module of the package: two of torch's convolutions of 8×8 pixels, and a linear module."""
-
-    stackable: ClassVar[bool] = False
 
     def __init__(self, inputs: int = PIXELS):
         super().__init__(inputs, 8 * 4 * 4, 5, dropout=0.0)
@@ -180,28 +174,25 @@ class OwnMethod(LocalMethod):
     def products(self, embedding: Tensor) -> Tensor:
         return embedding @ self.vectors.to(embedding).mT
 
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        pairs = zip(self.products(embedding), y, strict=True)
-        return torch.stack([functional.cross_entropy(products, labels) for products, labels in pairs])
+    def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
+        return functional.cross_entropy(self.products(embedding), y)
 
     def scores(self, x: Tensor) -> Tensor:
-        return torch.stack([self.products(embedding) for embedding in self.network.walk(x)])
+        return torch.stack([self.products(embedding) for embedding in self.network.embeddings(x)])
 
 
 class TemperatureMethod(OwnMethod):
     """Divides the products by the temperature of each layer."""
 
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        temperatures = torch.stack([layer.temperature for layer in list(self.network)[layers]])
-        return super().local_loss(embedding / temperatures[:, None, None], y, layers)
+    def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
+        return super().local_loss(embedding / self.network[layer].temperature, y, layer)
 
 
 class PenaltyMethod(OwnMethod):
     """Adds a penalty on the weights of each layer, which the loss takes from the network."""
 
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        penalties = torch.stack([layer.linear.weight.square().sum() for layer in list(self.network)[layers]])
-        return super().local_loss(embedding, y, layers) + 0.1 * penalties
+    def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
+        return super().local_loss(embedding, y, layer) + 0.1 * self.network[layer].linear.weight.square().sum()
 
 
 class MaskingMethod(OwnMethod):
@@ -247,14 +238,14 @@ def own_trainer(
     *,
     change: Callable[[LocalMethod], None] = lambda method: None,
     optimiser: OptimiserSettings | None = None,
-    arrangement: Arrangement | None = None,
+    communicator: RankGrid | None = None,
 ) -> Trainer:
     """Of three epochs of four steps; `change` is made to the method before training."""
     made = method(network_of(*layers), CLASSES).double()
     change(made)
     settings = TrainingSettings(epochs=3, batch_size=BATCH, schedule=schedule, evaluate_every=10**6)
     optimiser = optimiser or OptimiserSettings(learning_rate=0.01)
-    return Trainer(made, images(), images(), settings, optimiser, seed=0, arrangement=arrangement)
+    return Trainer(made, images(), images(), settings, optimiser, seed=0, communicator=communicator)
 
 
 def trained(*about: Any, **more: Any) -> Trainer:
@@ -270,8 +261,3 @@ def assert_same_state(one: Trainer, other: Trainer) -> None:
     assert mine.keys() == others.keys()
     for name, tensor in mine.items():
         torch.testing.assert_close(tensor, others[name], rtol=1e-7, atol=1e-12, msg=lambda text, name=name: name + text)
-
-
-def fails(reason: str) -> pytest.MarkDecorator:
-    """A known defect. The test passes as soon as the defect is fixed, and then this mark has to be removed."""
-    return pytest.mark.xfail(strict=True, reason=reason)

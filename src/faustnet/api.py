@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from faustnet.system.devices import choose_device
+from faustnet.runs.folder import Run, model_at
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import train as train_recipe
-from faustnet.runs.folder import Run, model_at
 from faustnet.runs.tensorboard import watching
+from faustnet.system.devices import choose_device
 
 
 def train(

@@ -15,15 +15,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource
-from faustnet.system.devices import choose_device
 from faustnet.errors import FaustnetError
-from faustnet.training.evaluation import all_scores, chunks, evaluating
-from faustnet.training.history import Epoch
 from faustnet.methods import build, some_positions
 from faustnet.runs.model import Model
-from faustnet.system.randomness import seeded
 from faustnet.runs.recipes import Recipe, changed, recipe_from
 from faustnet.runs.session import set_up
+from faustnet.system.devices import choose_device
+from faustnet.system.randomness import seeded
+from faustnet.training.evaluation import all_scores, chunks, evaluating
+from faustnet.training.history import Epoch
 
 LARGEST_BATCH = 256  # that is taken by itself
 MEASURED = 2000  # training samples that the sharpness of probabilities is measured on
@@ -167,7 +167,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         source = self._source(X)
         wanted, method = self._transformed, self.model_.method
         with evaluating(method):
-            walks = [list(method.network.walk(source.plain(chunk))) for chunk in chunks(source, method)]
+            walks = [list(method.network.embeddings(source.plain(chunk))) for chunk in chunks(source, method)]
         return torch.cat([torch.cat([walk[number - 1] for number in wanted], dim=1) for walk in walks]).numpy()
 
     @property

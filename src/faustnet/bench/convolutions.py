@@ -1,5 +1,7 @@
-"""Convolutional layers: the time of a training step and the memory that it takes, trained locally, layer after layer or all
-at once, and by backprop through the same blocks, which have the last layer's head only."""
+"""Time and memory of a training step of convolutional layers, trained locally and by backprop.
+
+The backprop network has the same blocks, and only the last head.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -10,8 +12,8 @@ from faustnet.bench.steps import Case, microseconds, scheduled_step
 from faustnet.data import ImageSource
 from faustnet.methods import build
 from faustnet.nn.network import NetworkSettings
+from faustnet.nn.precision import matmul_precision, set_compute_dtype
 from faustnet.training.optimisers import OptimiserSettings
-from faustnet.nn.precision import multiplying, set_product_type
 from faustnet.training.schedules import SCHEDULES
 from faustnet.training.schedules.base import Schedule
 
@@ -24,12 +26,12 @@ SYSTEMS = {
 }
 REPRESENTATIVES = 4
 OPTIMISER = OptimiserSettings("muon")
-GROUP = {"cpu": 1, "cuda": 24}  # steps that are timed together
-SMALLER = {"cpu": 8, "cuda": 1}  # by how much there are fewer channels and images
+GROUP = {"cpu": 1, "cuda": 24}  # steps timed together
+SMALLER = {"cpu": 8, "cuda": 1}  # divisor of the numbers of channels and images
 
 
 def settings_for(network: NetworkSettings, device: torch.device) -> NetworkSettings:
-    """As large as the device likes it."""
+    """Return a network of a size that suits the device."""
     factor = SMALLER[device.type]
     return replace(network, widths=tuple(width // factor for width in network.widths), head=network.head // factor)
 
@@ -43,13 +45,13 @@ def schedule_of(system: str, network: NetworkSettings, case: Case, source: Image
     name, order = SYSTEMS[system]
     options = {} if name == "backprop" else {"representatives": case.representatives, "scale": 5.0}
     method = build(name, case.shape, case.classes, network, options).to(source.labels.device)
-    set_product_type(method, case.precision)
+    set_compute_dtype(method, case.precision)
     method.start(source)
-    return SCHEDULES[order](method, source, OPTIMISER)
+    return SCHEDULES[order](method, source, OPTIMISER.create())
 
 
 def measure(network: NetworkSettings, device: torch.device, seconds: float) -> dict[str, Any]:
-    """One line of the result file's `convolutions`."""
+    """Return one entry of `convolutions` in the result file."""
     torch.manual_seed(0)
     case, network = case_for(device), settings_for(network, device)
     source = case.source(device)
@@ -57,7 +59,7 @@ def measure(network: NetworkSettings, device: torch.device, seconds: float) -> d
         "kind": network.kind, "widths": network.widths, "head": network.head, "batch": case.batch,
         "representatives": case.representatives, "precision": case.precision,
     }  # fmt: skip
-    with multiplying(case.precision):
+    with matmul_precision(case.precision):
         for system in SYSTEMS:
             if device.type == "cuda":
                 found[f"{system}_beside_mib"] = _most_beside(system, network, case, source)
@@ -66,13 +68,15 @@ def measure(network: NetworkSettings, device: torch.device, seconds: float) -> d
 
 
 def _most_beside(system: str, network: NetworkSettings, case: Case, source: ImageSource) -> float:
-    """MiB on a GPU beside the images, the weights and what the optimiser remembers: gradients, activations and all that a
-    schedule keeps, at most, in a few steps that are not recorded."""
+    """Return the peak GPU memory in MiB of gradients, activations and buffers of the schedule, in steps without a CUDA graph.
+
+    Images, weights and optimiser state are subtracted.
+    """
     device = source.labels.device
     before = torch.cuda.memory_allocated(device)
     schedule = schedule_of(system, network, case, source)
     schedule.enter(0)
-    schedule.ticks.recorded = False
+    schedule.graph.recorded = False
     schedule.begin(*case.plan(), 0)
     schedule.step()
     torch.cuda.reset_peak_memory_stats(device)

@@ -1,13 +1,14 @@
-"""The time of one training step, side by side with plain PyTorch backprop of the same widths.
+"""Time of one training step, compared with plain PyTorch backprop of the same widths.
 
-Backprop is what anybody would write: linear layers with ReLU, a linear read-out, cross entropy, fused Adam, no layer norm;
-on a GPU one CUDA graph, as ours is. All take the same random images from the same bytes.
+The backprop network has linear layers with ReLU, a linear output, cross entropy, fused Adam and no layer norm; on a GPU
+its step is one CUDA graph, like ours. All systems use the same random images.
 """
 
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,20 +20,20 @@ from torch.nn import functional
 from faustnet.data import Images, ImageSource, Scaling
 from faustnet.methods import build
 from faustnet.nn.network import NetworkSettings
-from faustnet.training.optimisers import OptimiserSettings, remembered
-from faustnet.nn.precision import multiplying, set_product_type
+from faustnet.nn.precision import matmul_precision, set_compute_dtype
+from faustnet.training.optimisers import OptimiserSettings, state_tensors
 from faustnet.training.schedules import SCHEDULES
 from faustnet.training.schedules.base import Schedule
-from faustnet.training.schedules.recording import Plan, Repeated
+from faustnet.training.schedules.step_graph import StepGraph, StepTable
 
 Step = Callable[[], object]
 IMAGES = 4096
-STEPS = 192  # batches in the plan that every system goes through again and again; an epoch of CIFAR-10 has 195
+STEPS = 192  # batches of an epoch, which is repeated; an epoch of CIFAR-10 has 195
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured."""
+    """Sizes and precision of one measurement."""
 
     layers: int = 4
     width: int = 800
@@ -53,13 +54,13 @@ class Case:
         return channels * height * width
 
     def source(self, device: torch.device) -> ImageSource:
-        """Random images: how long a step takes does not depend on what they show."""
+        """Return random images; the time of a step does not depend on their content."""
         labels = torch.arange(IMAGES) % self.classes
         images = Images(torch.randint(256, (IMAGES, *self.shape), dtype=torch.uint8), labels).to(device)
         return ImageSource(images, Scaling.of(images), [str(number) for number in range(self.classes)])
 
     def plan(self) -> tuple[Tensor, Tensor]:
-        """Positions of images (STEPS, batch), and learning rates."""
+        """Return positions of images (STEPS, batch) and learning rates (STEPS)."""
         return torch.randint(IMAGES, (STEPS, self.batch)), torch.full((STEPS,), 1e-3, dtype=torch.float64)
 
 
@@ -71,9 +72,9 @@ def plain_network(case: Case) -> nn.Sequential:
 
 
 def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -> Step:
-    source, network, plan = case.source(device), plain_network(case).to(device), Plan(device)
-    plan.lay_out(case.plan(), 0)
-    optimiser = OptimiserSettings().make(network.parameters())
+    source, network, table = case.source(device), plain_network(case).to(device), StepTable(device)
+    table.fill(case.plan(), 0)
+    optimiser = OptimiserSettings().create().torch_optimiser(network.parameters())
     of_type = torch.autocast(device.type, torch.bfloat16, enabled=case.precision == "bfloat16")
 
     def loss_of(index: Tensor) -> Tensor:
@@ -82,8 +83,8 @@ def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -
     forward = torch.compile(loss_of) if compiled else loss_of
 
     def work() -> None:
-        index, rate = plan.read()
-        plan.position.remainder_(STEPS)
+        index, rate = table.read()
+        table.position.remainder_(STEPS)
         with of_type:
             loss = forward(index)
         loss.backward()
@@ -96,22 +97,24 @@ def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -
             work()
 
     def changes() -> list[Tensor]:
-        return [plan.position, *network.parameters(), *remembered(optimiser)]
+        return [table.position, *network.parameters(), *state_tensors(optimiser)]
 
-    return Repeated(works, changes, recorded=device.type == "cuda").once_more
+    graph = StepGraph(works, changes, lambda steps: nullcontext())
+    graph.recorded = device.type == "cuda"
+    return graph.enqueue
 
 
 def faust_step(case: Case, device: torch.device, schedule: str) -> Step:
     source = case.source(device)
     settings, options = NetworkSettings(case.widths, case.embedding), {"representatives": case.representatives}
     model = build("faust-representative", (case.inputs, 1, 1), case.classes, settings, options).to(device)
-    set_product_type(model, case.precision)
+    set_compute_dtype(model, case.precision)
     model.start(source)
-    return scheduled_step(SCHEDULES[schedule](model, source, OptimiserSettings()), case)
+    return scheduled_step(SCHEDULES[schedule](model, source, OptimiserSettings().create()), case)
 
 
 def scheduled_step(order: Schedule, case: Case) -> Step:
-    """A step in the middle of an epoch. (At its end the wavefront takes as many more as there are layers, less one.)"""
+    """Return a step within an epoch. (At the end of an epoch, the wavefront needs one step less than layers in addition.)"""
     order.enter(0)
     batches, rates = case.plan()
     position = STEPS
@@ -130,7 +133,7 @@ def scheduled_step(order: Schedule, case: Case) -> Step:
 def microseconds(
     steps: Mapping[str, Step], device: torch.device, seconds: float, group: int | None = None
 ) -> dict[str, float]:
-    """The median time of each. They alternate in small groups, so that a machine that slows down slows all of them."""
+    """Return the median time of each step. Steps alternate in small groups, so that a slower machine affects all equally."""
     wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     group = group or (STEPS if device.type == "cuda" else 4)
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -147,20 +150,22 @@ def microseconds(
 
 
 def measure(case: Case, device: torch.device, seconds: float) -> dict[str, Any]:
-    """One line of the result file's `steps`."""
+    """Return one entry of `steps` in the result file."""
     torch.manual_seed(0)
     steps = {
         "backprop_us": backprop_step(case, device),
         "sequential_us": faust_step(case, device, "sequential"),
         "wavefront_us": faust_step(case, device, "wavefront"),
     }
-    with multiplying(case.precision):
+    with matmul_precision(case.precision):
         return microseconds(steps, device, seconds)
 
 
 def measure_compiled(case: Case, device: torch.device, seconds: float) -> float:
-    """Backprop's step through torch.compile, with no processes beside this one to compile in: they would take time from
-    what is measured after it."""
+    """Return the time of the backprop step with torch.compile.
+
+    It compiles in this process, because compile workers would slow down later measurements.
+    """
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    with multiplying(case.precision):
+    with matmul_precision(case.precision):
         return microseconds({"step": backprop_step(case, device, compiled=True)}, device, seconds)["step"]

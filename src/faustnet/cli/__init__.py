@@ -8,9 +8,9 @@ import torch
 import typer
 
 from faustnet.cli import classes, commands, reproduce, shards, training
+from faustnet.errors import FaustnetError, printable, require
 from faustnet.system.devices import OUT_OF_MEMORY
 from faustnet.training.distributed import here, joined
-from faustnet.errors import FaustnetError, printable, require
 from faustnet.version import VERSION
 
 __all__ = ["app", "main"]

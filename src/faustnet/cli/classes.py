@@ -9,12 +9,12 @@ import typer
 
 from faustnet.cli.options import DataDir, Device, check_writable, option
 from faustnet.data import image_files, read_image
-from faustnet.system.devices import choose_device
 from faustnet.errors import printable, require
-from faustnet.system.files import write_whole
+from faustnet.runs.folder import MODEL, Run
 from faustnet.runs.model import UNKNOWN, Model
 from faustnet.runs.session import divided
-from faustnet.runs.folder import MODEL, Run
+from faustnet.system.devices import choose_device
+from faustnet.system.files import write_whole
 
 Out = Annotated[Path | None, option("Write the new model there, and leave the run as it is.", "the run's model")]
 

@@ -16,18 +16,18 @@ from faustnet.bench import run as run_bench
 from faustnet.cli.options import AsJson, DataDir, Device, Layers, check_writable, numbers, option, print_json
 from faustnet.cli.predictions import predict_files, print_predictions
 from faustnet.data import DATASETS, DataSet, data_folder
-from faustnet.system.devices import choose_device
 from faustnet.errors import FaustnetError, printable, require, unknown
-from faustnet.training.evaluation import compare_weightings
 from faustnet.export import export_run
-from faustnet.system.files import write_whole
-from faustnet.runs.analysis import inspect_run
 from faustnet.methods import METHODS, LocalMethod, method_named
-from faustnet.runs.model import EarlyPrediction, Model, Prediction
 from faustnet.report.page import plotly_script, render_page
-from faustnet.runs.session import divided
-from faustnet.runs.folder import Run, model_at
 from faustnet.report.tables import print_comparison, print_early_exit, print_evaluation, print_table, print_weightings
+from faustnet.runs.analysis import inspect_run
+from faustnet.runs.folder import Run, model_at
+from faustnet.runs.model import EarlyPrediction, Model, Prediction
+from faustnet.runs.session import divided
+from faustnet.system.devices import choose_device
+from faustnet.system.files import write_whole
+from faustnet.training.evaluation import compare_weightings
 
 
 def evaluate(

@@ -7,14 +7,14 @@ import typer
 
 from faustnet.cli.options import AsJson, DataDir, Device, numbers, option, print_json
 from faustnet.data import DATASETS
-from faustnet.system.devices import choose_device
-from faustnet.training.distributed import counts_of, here
 from faustnet.errors import FaustnetError
+from faustnet.runs.folder import RECIPE, Run
 from faustnet.runs.recipes import Recipe, kinds_of_recipes, put, read_recipe, recipe_from, set_key
 from faustnet.runs.session import Stopped, follow
 from faustnet.runs.session import train as train_recipe
-from faustnet.runs.folder import RECIPE, Run
 from faustnet.runs.tensorboard import watching
+from faustnet.system.devices import choose_device
+from faustnet.training.distributed import grid_size, here
 
 DEFAULT = Recipe()
 WIDTHS = ",".join(map(str, DEFAULT.network.widths))
@@ -92,7 +92,7 @@ def train(
     for assignment in set_ or []:
         set_key(table, assignment)
     ranks = here()
-    counts = counts_of(ranks.from_first(lambda: parallel) if ranks else parallel, ranks.count if ranks else 1)
+    size = grid_size(ranks.broadcast(parallel) if ranks else parallel, ranks.count if ranks else 1)
     if resume and out is None:
         raise FaustnetError("Which run is to be continued? Name its folder with --out.")
 
@@ -105,18 +105,18 @@ def train(
 
     whole, folder, resume = ranks.from_first(chosen) if ranks else chosen()
     where = choose_device(device)
-    team = ranks.arranged(*counts, where) if ranks else None
+    grid = ranks.grid(*size, where) if ranks else None
     try:
-        if team and not team.is_first:
-            return follow(whole, team, data_dir=data_dir)
+        if grid and not grid.is_first:
+            return follow(whole, grid, data_dir=data_dir)
         run = train_recipe(
             whole,
             folder,
-            device=team.device if team else where,
+            device=grid.device if grid else where,
             progress=watching(folder, tensorboard),
             data_dir=data_dir,
             resume=resume,
-            arrangement=team,
+            communicator=grid,
         )
     except Stopped:
         typer.echo(f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}", err=True)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from faustnet.data.arrays import ArrayFile, as_images, read_rows
-from faustnet.system.devices import free_memory
 from faustnet.errors import FaustnetError
+from faustnet.system.devices import free_memory
 
 STREAM = ("auto", "always", "never")
 CHUNK = 1024  # images read at once when all of them are

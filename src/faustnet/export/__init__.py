@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from faustnet.system.environment import environment
 from faustnet.errors import FaustnetError, require
-from faustnet.system.files import partials, prepared, write_whole
+from faustnet.report.card import render_card
 from faustnet.runs.analysis import network_in_words
+from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import as_table, write_recipe
-from faustnet.report.card import render_card
-from faustnet.runs.folder import Run
+from faustnet.system.environment import environment
+from faustnet.system.files import partials, prepared, write_whole
 from faustnet.version import VERSION
 
 METADATA = ("faustnet", "class_names", "voters", "shape", "recipe", "test_accuracy")  # lists as JSON, the recipe as TOML

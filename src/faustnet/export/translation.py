@@ -7,18 +7,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from faustnet.nn.conv import ConvLayer, GoodnessConvLayer, Head, Normalised
 from faustnet.errors import FaustnetError
 from faustnet.export.graph import Graph, Value, integers, number
-from faustnet.nn.layers import EPSILON, BatchNorm, DenseLayer, EmbeddingLayer, Layer, RmsLayer
 from faustnet.methods import Faust, Method
 from faustnet.methods.backprop import Backprop
 from faustnet.methods.cwc import CwC
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
-from faustnet.runs.model import Model
+from faustnet.nn.conv import ConvLayer, ConvNorm, GoodnessConvLayer, Head
+from faustnet.nn.layers import DenseLayer, EmbeddingLayer, Layer, RmsLayer
+from faustnet.nn.modules import EPSILON, BatchNorm
 from faustnet.nn.network import Network
 from faustnet.nn.readout import ReadOut
+from faustnet.runs.model import Model
 
 SHORTEST = 1e-12  # that an embedding is divided by, as in torch's normalize
 TINY = float(torch.finfo(torch.float32).tiny)
@@ -112,7 +113,7 @@ def _made(graph: Graph, layer: Layer, value: Value) -> Value:
             pictures = graph("Relu", _normalised(graph, layer.entrance, value, layer.shape[1:]))
             if layer.inner is None or layer.outer is None:
                 return pictures
-            side = layer.passed_shape[1:]
+            side = layer.output_shape[1:]
             change = graph("Relu", _normalised(graph, layer.inner, pictures, side))
             return graph("Relu", graph("Add", _normalised(graph, layer.outer, change, side), pictures))
         case GoodnessConvLayer(norm_first=False):
@@ -122,7 +123,7 @@ def _made(graph: Graph, layer: Layer, value: Value) -> Value:
     raise AssertionError(f"no operations for {type(layer).__name__}")
 
 
-def _normalised(graph: Graph, block: Normalised, pictures: Value, side: tuple[int, int]) -> Value:
+def _normalised(graph: Graph, block: ConvNorm, pictures: Value, side: tuple[int, int]) -> Value:
     if not block.pool:
         return graph.convolution(pictures, *_folded(block.convolution.weight, None, block.norm), side)
     # A negative gain would make the smallest value of a square the largest, so this norm stays where it is.
@@ -150,7 +151,7 @@ def _embedding(graph: Graph, layer: Layer, made: Value) -> Value:
     if not isinstance(layer, EmbeddingLayer):
         return made
     if isinstance(layer, ConvLayer):
-        made = _as_rows(graph, made, layer) if layer.head is None else _head(graph, layer.head, made, layer.passed_shape[1:])
+        made = _as_rows(graph, made, layer) if layer.head is None else _head(graph, layer.head, made, layer.output_shape[1:])
     if layer.projection is not None:
         made = graph.linear(made, array(layer.projection.weight))
     if layer.unit:

@@ -3,23 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
-from faustnet.system.devices import check_memory
 from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
-from faustnet.methods.base import SETTLED, LocalMethod, Method, PredictionSettings, Source, some_positions
+from faustnet.methods.base import STATISTICS_IMAGES, LocalMethod, Method, PredictionSettings
 from faustnet.methods.centroid import FaustCentroid
 from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.cwc import CwC
 from faustnet.methods.faust import Faust, FaustPrototype, FaustRepresentative, FaustTriplet, FaustTuplet
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
+from faustnet.methods.source import Source, some_positions
 from faustnet.methods.symba import SymBa
 from faustnet.methods.trifecta import Trifecta
 from faustnet.nn.network import NetworkSettings, Shape
+from faustnet.system.devices import check_memory
 
 __all__ = [
-    "METHODS", "SETTLED", "Faust", "LocalMethod", "Method", "PredictionSettings", "Source", "build", "method_named",
-    "some_positions",
+    "METHODS", "STATISTICS_IMAGES", "Faust", "LocalMethod", "Method", "PredictionSettings", "Source", "build",
+    "method_named", "some_positions",
 ]  # fmt: skip
 
 METHODS: dict[str, type[Method]] = {

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from faustnet.nn.layers import Linear
-from faustnet.losses import exact, mixed
-from faustnet.methods.base import Method, MixUp, check_label_smoothing
+from faustnet.losses.formulas import exact, mixed
+from faustnet.methods.base import Method
+from faustnet.methods.mixup import MixUp, check_label_smoothing
+from faustnet.nn.modules import Linear
 from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
 
 
@@ -21,6 +22,7 @@ class Backprop(Method):
     """
 
     name: ClassVar[str] = "backprop"
+    title: ClassVar[str] = "Backpropagation"
     summary: ClassVar[str] = "one loss at the output, its gradient sent back through every layer"
 
     def __init__(self, network: Network, classes: int, *, label_smoothing: float = 0.0, mixup: float = 0.0):

@@ -3,262 +3,257 @@
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError, require
+from faustnet.methods.source import Source, some_positions
 from faustnet.nn.network import Network, NetworkSettings, Shape
 
-CHUNK = 1024  # images that are walked at once when all of them are
-SETTLED = 1024  # training images whose statistics batch norms take on
-PLACES = 1024  # in a batch, before shares of MixUp repeat
-
-
-class Source(Protocol):
-    """All that a method knows of data: rows for positions in the training set, on the device."""
-
-    @property
-    def labels(self) -> Tensor:
-        """(n,)"""
-        ...
-
-    @property
-    def class_names(self) -> Sequence[str]: ...
-
-    def plain(self, index: Tensor) -> Tensor:
-        """Scaled images, (b, …)."""
-        ...
-
-    def augmented(self, index: Tensor) -> Tensor:
-        """Scaled images, each distorted anew, (b, …)."""
-        ...
+STATISTICS_IMAGES = 1024  # training images that the statistics of batch norms are computed from
+LAYERS = ("all", "last")
 
 
 @dataclass(frozen=True)
 class PredictionSettings:
-    """How votes become a prediction. With `mirror` an image is scored together with its mirror image, and a voter's scores
-    are the mean of the two. `weights` say how much each voter counts in the sum; none: all alike."""
+    """How scores become a prediction.
+
+    `mirror` averages the scores of an image and its mirror image (two forward passes). `layers` is "all", to add the
+    scores of all voters, or "last", to use the last one only. `weights` gives each voter a weight in the sum; empty: all
+    weights are 1.
+    """
 
     mirror: bool = False
+    layers: str = "all"
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.layers not in LAYERS:
+            raise FaustnetError(f"prediction.layers must be {' or '.join(LAYERS)}, got {self.layers!r}.")
         if not all(0 <= weight < math.inf for weight in self.weights) or (self.weights and not any(self.weights)):
             raise FaustnetError(
-                f"The weights of votes are 0 or more and not all 0, but they are {list(self.weights)}: "
-                "give one for each voter, or none to count all alike."
+                f"prediction.weights must be 0 or more and not all 0, got {list(self.weights)}: "
+                "give one weight per voter, or none for equal weights."
             )
+        if self.weights and self.layers != "all":
+            raise FaustnetError("prediction.weights already says which layers count: leave out prediction.layers.")
 
 
 class Method(nn.Module, ABC):
-    """One row of the paper's table.
+    """Base class of methods: one row of the paper's table.
 
-    A method's options are the keyword arguments of its constructor, and their defaults say what type they have.
-    Everything needed to predict lies in its parameters and buffers, so its `state_dict` is the whole model.
+    The options of a method are the keyword-only arguments of its constructor, with annotated types. All that prediction
+    needs is in parameters and buffers, so the `state_dict` is the whole model.
+
+    Class attributes:
+        name: The value of `--method`.
+        title: The name in tables; by default `name`.
+        summary: One line for `faustnet methods`.
     """
 
     name: ClassVar[str]
-    summary: ClassVar[str]
+    title: ClassVar[str]
+    summary: ClassVar[str] = ""
+
+    _ready_versions: tuple[int, ...] | None = None  # of all parameters, when `make_ready` was called last
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "name" in vars(cls) and "title" not in vars(cls):
+            cls.title = cls.name
 
     def __init__(self, network: Network, classes: int):
         super().__init__()
         self.network = network
         self.classes = classes
         self.prediction = PredictionSettings()
+        self.register_load_state_dict_post_hook(lambda method, _: method.mark_ready())
 
     @classmethod
     @abstractmethod
     def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
-        """The layers that this method trains, for images of this shape and so many classes."""
+        """Return the layers that this method trains, for images of this shape."""
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        """The options' names and defaults."""
+        """Return the options and their defaults."""
         parameters = inspect.signature(cls).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
+    @classmethod
+    def option_types(cls) -> dict[str, Any]:
+        """Return the annotated types of the options."""
+        hints = get_type_hints(cls.__init__)
+        for name in cls.options():
+            require(name in hints, f"Option {name!r} of {cls.__name__} has no type annotation: write {name}: float, say.")
+        return {name: hints[name] for name in cls.options()}
+
     @property
     def voters(self) -> list[str]:
-        """Who answers: the rows of `scores`."""
+        """Names of the rows of `scores`."""
         return [f"layer {i + 1}" for i in range(len(self.network))]
 
     @property
     def learners(self) -> list[str]:
-        """Who has a loss, in the order of `losses`."""
+        """Names of the losses, in the order of `losses`."""
         return [f"layer {i + 1}" for i in range(len(self.network))]
 
     @property
     def forward_passes(self) -> int:
-        """Passes through the network for one image's scores."""
+        """Number of forward passes that the scores of one image take."""
         return 1
 
     def start(self, train: Source) -> None:
-        """Before training: choose representatives, index the classes. Draws from torch's global generator."""
+        """Prepare for training: choose representatives, index the classes. Draws from torch's global generator."""
 
-    def enter_epoch(self, share: float) -> None:
-        """Before an epoch's batches: 0 is the first epoch, 1 the last, of each layer's own if they train one by one. What
-        changes here is changed in place, for a recorded step reads it where it was."""
+    def enter_epoch(self, progress: float) -> None:
+        """Prepare for an epoch; `progress` is 0 in the first and 1 in the last epoch of a layer. Tensors must be changed in
+        place, because a recorded step reads them where they were."""
 
     @abstractmethod
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        """One loss for each layer in order, from a batch of images (B, …) and labels (B,); a few at a time, (n,)."""
+        """Yield the losses of the layers in order, one or several at a time (n,), for images (B, …) and labels (B,)."""
 
     def make_ready(self, train: Source) -> None:
-        """All that prediction needs of the training images. Called before every evaluation, in evaluation mode and without
-        gradients."""
-        if self.network.settles:
-            index = some_positions(train, SETTLED)
-            self.network.settle(self.typical(train.plain(index), train.labels[index]))
+        """Compute from the training images what prediction needs. Called before every evaluation, in evaluation mode and
+        without gradients. After further training steps it has to be called again."""
+        if self.network.has_batch_norm:
+            index = some_positions(train, STATISTICS_IMAGES)
+            self.network.update_statistics(self.typical(train.plain(index), train.labels[index]))
         self.finish(train)
+        self.mark_ready()
 
     def finish(self, train: Source) -> None:
-        """Make ready to predict, with a network that is: cache references, fit a read-out. It draws no random numbers and
-        builds on nothing that an earlier call left."""
+        """Compute references or a read-out with the trained network. Draws no random numbers and does not depend on an
+        earlier call."""
+
+    @property
+    def needs_make_ready(self) -> bool:
+        """Whether prediction depends on `make_ready`."""
+        return self.network.has_batch_norm or type(self).finish is not Method.finish
+
+    def mark_ready(self, ready: bool = True) -> None:
+        """Note that the references and statistics belong to the present weights, or that they do not."""
+        self._ready_versions = tuple(parameter._version for parameter in self.parameters()) if ready else None
+
+    def check_ready(self) -> None:
+        """Refuse to predict with references and statistics of other weights than the present ones."""
+        if torch.compiler.is_exporting() or not self.needs_make_ready:
+            return
+        versions, known = (parameter._version for parameter in self.parameters()), self._ready_versions
+        if known is None or any(now > then for now, then in zip(versions, known, strict=True)):
+            raise FaustnetError(
+                f"{self.name} is not ready to predict: after training, call make_ready(train) in evaluation mode."
+            )
 
     def unlabelled(self, x: Tensor) -> Tensor:
-        """Images as the layers see them where no label is known. (B, …) → (B, d)"""
+        """Return the rows of images without a label. (B, …) → (B, d)"""
         return x.flatten(1)
 
     def typical(self, x: Tensor, y: Tensor) -> Tensor:
-        """Rows like those in training, but not by chance: batch norms take on their statistics. (B, …), (B,) → (R, d)"""
+        """Return rows like those of training, without randomness, for batch norm statistics. (B, …), (B,) → (R, d)"""
         return self.unlabelled(x)
 
     @abstractmethod
     def scores(self, x: Tensor) -> Tensor:
-        """How much each voter believes in each class; larger is better. (B, …) → (voters, B, C)"""
+        """Return the score of each class by each voter; larger is better. (B, …) → (voters, B, C)"""
 
-    def vote_by(self, settings: PredictionSettings) -> None:
-        """From now on predict in this way."""
+    def set_prediction(self, settings: PredictionSettings) -> None:
+        """Predict in this way from now on."""
         count = len(self.voters)
         if settings.weights and len(settings.weights) != count:
             raise FaustnetError(
-                f"There are {len(settings.weights)} weights of votes, but {self.name} answers from {count} here: "
-                f"give {count} as prediction.weights, or none."
+                f"prediction.weights must have one weight per voter, which are {count} for {self.name} here, "
+                f"got {len(settings.weights)}."
             )
         self.prediction = settings
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """How much each voter counts."""
-        return self.prediction.weights or (1.0,) * len(self.voters)
+        """The weight of each voter."""
+        count = len(self.voters)
+        if self.prediction.layers == "last":
+            return (0.0,) * (count - 1) + (1.0,)
+        return self.prediction.weights or (1.0,) * count
 
     def votes(self, x: Tensor) -> Tensor:
-        """The scores that a prediction is made of: those of images, or their means with those of the mirror images.
-        (B, c, h, w) → (voters, B, C)"""
+        """Return the scores that a prediction is made from: those of the images, or averaged with those of their mirror
+        images. (B, c, h, w) → (voters, B, C)"""
+        self.check_ready()
         return (self.scores(x) + self.scores(x.flip(-1))) / 2 if self.prediction.mirror else self.scores(x)
 
     @torch.no_grad()
     def predict(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
-        """The class with the largest sum of votes, of all voters or those numbered in `layers` from 1. (B, …) → (B,)"""
+        """Return the class with the largest sum of scores, over all voters or those numbered in `layers` from 1.
+        (B, …) → (B,)"""
         return self.joined(self.votes(x), layers).argmax(dim=1)
 
     def joined(self, scores: Tensor, layers: Sequence[int] | None = None) -> Tensor:
-        """The votes of all voters by their weights, or of those numbered in `layers` from 1 all alike, as one.
+        """Sum scores over all voters, by their weights, or equally over those numbered in `layers` from 1.
         (voters, B, C) → (B, C)"""
         if layers is None:
             return self.weighted(scores).sum(dim=0)
         if not layers or not set(layers) <= set(range(1, len(scores) + 1)) or len(set(layers)) < len(layers):
             raise FaustnetError(
-                f"There is no such set of layers as {list(layers)}: {self.name} answers from {len(scores)}, numbered from 1."
+                f"layers must be different numbers from 1 to {len(scores)}, the voters of {self.name}, got {list(layers)}."
             )
         return scores[[layer - 1 for layer in layers]].sum(dim=0)
 
     def weighted(self, scores: Tensor) -> Tensor:
-        """Votes as much as they count. (voters, B, C) → the same"""
-        return scores * scores.new_tensor(self.weights)[:, None, None] if self.prediction.weights else scores
+        """Multiply scores by the weights of their voters. (voters, B, C) → the same shape"""
+        weights = self.weights
+        return scores if set(weights) == {1.0} else scores * scores.new_tensor(weights)[:, None, None]
 
 
 class LocalMethod(Method):
-    """A method whose layers need nothing from each other: schedules may train them in any order that keeps the rows'."""
+    """Base class of methods whose layers need nothing from each other but the rows, so that every schedule can train them.
 
-    draws: ClassVar[bool] = False  # whether rows are made of more images than the batch's, drawn anew in each step
+    A subclass implements `rows` and either `local_loss`, for one layer, or `batched_loss`, for several layers at once.
+    All trainable parameters belong to layers; a step changes no buffer of the method.
+    """
+
+    draws: ClassVar[bool] = False  # whether rows contain further training images, drawn anew in each step
+
+    @property
+    def blends_images(self) -> bool:
+        """Whether rows mix several images, so that their activations cannot be cached."""
+        return False
 
     def feed_from(self, train: Source) -> None:
-        """Take what anchors are compared with from here: from the images, or from a layer's activations of them. A
-        method whose rows are made of the batch alone has nothing to do."""
+        """Take the images that anchors are compared with from here: from the training set, or from cached activations."""
 
     @abstractmethod
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        """What walks through the layers together: anchors first, then what they are compared with. (B, …) → (R, d)"""
+        """Return what passes through the layers: the anchors first, then what they are compared with. (B, …) → (R, d)"""
 
-    @abstractmethod
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        """The losses of n layers, these ones, each from its own embedding of those rows: (n, R, e), (n, B) → (n,)."""
+    def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
+        """Return the loss of one layer, numbered from 0, from its embedding of the rows. (R, e), (B,) → ()
+
+        It may use parameters of that layer, `self.network[layer]`.
+        """
+        return self.batched_loss(embedding.unsqueeze(0), y.unsqueeze(0), slice(layer, layer + 1))[0]
+
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        """Return the losses of n layers at once. (n, R, e), (n, B) → (n,)
+
+        Implementing it is optional, and lets schedules compute equal layers together. It must use nothing of the layers
+        but their embeddings.
+        """
+        raise NotImplementedError(f"{type(self).__name__} implements neither local_loss nor batched_loss.")
+
+    @property
+    def has_batched_loss(self) -> bool:
+        return type(self).batched_loss is not LocalMethod.batched_loss
 
     def variants(self, x: Tensor) -> Tensor:
-        """Every row that an image can become, so that activations can be cached. (B, …) → (B · V, d), image by image"""
+        """Return all rows that an image can become, so that activations can be cached. (B, …) → (B · V, d), by image"""
         return x.flatten(1)
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        """One loss for each layer; the graph behind it spans that layer alone."""
-        yield from self.losses_from(self.network.walk(self.rows(x, y)), y)
-
-    def losses_from(self, embeddings: Iterable[Tensor], y: Tensor, first: int = 0) -> Iterator[Tensor]:
-        """The losses of consecutive layers, from number `first` on, by their embeddings, (R, e), as these come."""
-        for group in alike(embeddings, self.network.together):
-            layers = slice(first, first + len(group))
-            yield self.local_loss(torch.stack(group), y.expand(len(group), -1), layers)
-            first = layers.stop
-
-
-def alike(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """Consecutive tensors of one shape as lists, of at most so many; a full one is there before the next tensor is asked
-    for."""
-    found: list[Tensor] = []
-    for tensor in tensors:
-        if found and tensor.shape != found[0].shape:
-            yield found
-            found = []
-        found.append(tensor)
-        if len(found) == most:
-            yield found
-            found = []
-    if found:
-        yield found
-
-
-class MixUp(nn.Module):
-    """Blends every image of a batch with the next one. An image's own share comes from Beta(α, α), or is one less that, if
-    that is larger: so its own label counts most.
-
-    A share belongs to a place in the batch, where each epoch puts other images: so all layers know it, whenever they come
-    to see the batch.
-    """
-
-    shares: Tensor  # (PLACES,)
-
-    def __init__(self, alpha: float):
-        super().__init__()
-        require(alpha >= 0, f"The strength of MixUp is 0 or more, not {alpha}.")
-        self.on = alpha > 0
-        drawn = torch.distributions.Beta(alpha, alpha).sample((PLACES,)) if self.on else torch.ones(0)
-        self.register_buffer("shares", torch.maximum(drawn, 1 - drawn), persistent=False)
-
-    def own(self, batch: int) -> Tensor | None:
-        """The shares of a batch of so many; none where nothing is mixed. → (batch,)"""
-        return self.shares.repeat(-(-batch // PLACES))[:batch] if self.on else None
-
-
-def check_label_smoothing(share: float) -> None:
-    require(0 <= share < 1, f"Label smoothing lies from 0 to below 1, not at {share}.")
-
-
-def over_all(train: Source, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """What becomes of every training image, a few at a time. (b, …) → (b, d) gives (n, d)"""
-    everything = torch.arange(len(train.labels), device=train.labels.device)
-    return torch.cat([function(train.plain(chunk)) for chunk in everything.split(CHUNK)])
-
-
-def some_positions(train: Source, most: int) -> Tensor:
-    """Of training images, at equal distances. → (≤ most,)"""
-    count = len(train.labels)
-    return torch.arange(0, count, -(-count // most), device=train.labels.device)
-
-
-def join_rows(parts: Iterable[Tensor]) -> Tensor:
-    """Images or activations as the rows of one matrix. (b_i, …) → (Σ b_i, d)"""
-    return torch.cat([part.flatten(1) for part in parts])
+        """Yield one loss per layer, (1,); its graph spans that layer only."""
+        for number, embedding in enumerate(self.network.embeddings(self.rows(x, y))):
+            yield self.local_loss(embedding, y, number).unsqueeze(0)

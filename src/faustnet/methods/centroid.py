@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from faustnet.errors import require
-from faustnet.methods.base import Source, alike
+from faustnet.losses.objective import Contrastive, Objective, ReferenceTuplet, SimilarityMatching
 from faustnet.methods.faust import FaustShared
-from faustnet.methods.objective import Objective
+from faustnet.methods.source import Source
 from faustnet.nn.network import Network
 from faustnet.nn.references import ClassIndex, moved_centroids
 
@@ -25,6 +25,7 @@ class FaustCentroid(FaustShared):
     """
 
     name: ClassVar[str] = "faust-centroid"
+    title: ClassVar[str] = "FAUST-centroid"
     summary: ClassVar[str] = "tuplet loss of each image's distances to the running mean of every class's embeddings"
 
     batches: Tensor  # (C,): that had each class
@@ -43,8 +44,9 @@ class FaustCentroid(FaustShared):
         matching: float = 0.0,
     ):
         require(0 <= momentum < 1, f"The momentum of centroids lies from 0 to below 1, not at {momentum}.")
-        objective = Objective(classes, scale, final_scale, label_smoothing, contrast, temperature, matching)
-        super().__init__(network, classes, count=1, objective=objective)
+        tuplet = ReferenceTuplet(classes, scale, final_scale, label_smoothing)
+        objective = Objective([tuplet, Contrastive(contrast, temperature), SimilarityMatching(matching)])
+        super().__init__(network, classes, count=1, scale=tuplet.last_scale, objective=objective)
         self.momentum = momentum
         self.register_buffer("batches", torch.zeros(classes))
 
@@ -60,7 +62,7 @@ class FaustCentroid(FaustShared):
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """One loss for each layer; the graph behind it spans that layer alone."""
         for rows in self._taken_in(x, y):
-            yield self.objective(rows, y.expand(len(rows), -1))
+            yield self.objective(rows, y).unsqueeze(0)
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
         return {**super().new_class(examples, references), "batches": self.batches.new_zeros(1)}
@@ -69,11 +71,8 @@ class FaustCentroid(FaustShared):
         """The centroids take in a batch: of a few layers at a time its embeddings, then the centroids. → (n, B + C, e)"""
         self.batches += (y == torch.arange(self.classes, device=y.device).unsqueeze(1)).any(dim=1)
         shares = (1 - self.momentum) / (1 - self.momentum ** self.batches.clamp_min(1))
-        references = iter(self.references)
-        for embeddings in alike(self.network.walk(x), self.network.together):
-            kept = [next(references) for _ in embeddings]  # (C, 1, e) each
-            embedding = torch.stack(embeddings).to(shares.dtype)
-            centroids = moved_centroids(torch.stack(kept).squeeze(-2), embedding, y, shares)
-            for mine, moved in zip(kept, centroids.detach().unsqueeze(-2), strict=True):
-                mine.copy_(moved)
+        for embedding, kept in zip(self.network.embeddings(x), self.references, strict=True):  # (B, e), (C, 1, e)
+            embedding = embedding.to(shares.dtype)
+            centroids = moved_centroids(kept.squeeze(-2), embedding, y, shares)
+            kept.copy_(centroids.detach().unsqueeze(-2))
             yield torch.cat([embedding, centroids], dim=-2)

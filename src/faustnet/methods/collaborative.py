@@ -25,6 +25,7 @@ class CollaborativeFF(GoodnessMethod):
     """
 
     name: ClassVar[str] = "collaborative-ff"
+    title: ClassVar[str] = "Collaborative FF"
     summary: ClassVar[str] = "Forward-Forward where a layer counts the goodness of the others as well"
 
     def __init__(
@@ -43,7 +44,7 @@ class CollaborativeFF(GoodnessMethod):
         self.earlier = collaborators == "earlier"
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        own = torch.stack([goodness(embedding) for embedding in self.network.walk(self.rows(x, y))])  # (layers, 2 · B)
+        own = torch.stack([goodness(embedding) for embedding in self.network.embeddings(self.rows(x, y))])  # (layers, 2 · B)
         units, known = list(accumulate(self.network.embedding_sizes)), own.detach().cumsum(0)
         if not self.earlier:
             units, known = units[-1:] * len(units), known[-1].expand_as(own)

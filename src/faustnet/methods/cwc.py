@@ -5,10 +5,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from faustnet.nn.conv import GoodnessConvLayer
 from faustnet.errors import require
 from faustnet.losses import competitive_loss, goodness_by_group
 from faustnet.methods.base import LocalMethod
+from faustnet.nn.conv import GoodnessConvLayer
 from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network, goodness_conv_network
 
 
@@ -27,12 +27,13 @@ class CwC(LocalMethod):
     """
 
     name: ClassVar[str] = "cwc"
+    title: ClassVar[str] = "CwC"
     summary: ClassVar[str] = "make a class's own channels more active than those of the other classes"
 
     def __init__(self, network: Network, classes: int):
         super().__init__(network, classes)
         self.channels = [
-            layer.passed_shape[0] if isinstance(layer, GoodnessConvLayer) else layer.passed_on for layer in network
+            layer.output_shape[0] if isinstance(layer, GoodnessConvLayer) else layer.outputs for layer in network
         ]
 
     @classmethod
@@ -49,9 +50,9 @@ class CwC(LocalMethod):
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         return x.flatten(1)
 
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return competitive_loss(goodness_by_group(embedding, self.classes, self.channels[layers.start]), y)
 
     def scores(self, x: Tensor) -> Tensor:
-        layers = zip(self.network.walk(x), self.channels, strict=True)
+        layers = zip(self.network.embeddings(x), self.channels, strict=True)
         return torch.stack([goodness_by_group(activity, self.classes, channels) for activity, channels in layers])

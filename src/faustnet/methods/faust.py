@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from faustnet.system.devices import check_memory
 from faustnet.errors import require
-from faustnet.nn.layers import EmbeddingLayer
 from faustnet.losses import mixed, paired_squared_distances, triplet_loss, tuplet_loss
-from faustnet.methods.base import CHUNK, LocalMethod, Method, MixUp, Source, check_label_smoothing, join_rows
-from faustnet.methods.objective import Objective
+from faustnet.losses.objective import Contrastive, Objective, ReferenceTuplet, SimilarityMatching
+from faustnet.methods.base import LocalMethod, Method
+from faustnet.methods.mixup import MixUp, check_label_smoothing
+from faustnet.methods.source import CHUNK, Source, join_rows
+from faustnet.nn.layers import EmbeddingLayer
 from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
 from faustnet.nn.references import (
     ClassIndex,
@@ -23,6 +24,7 @@ from faustnet.nn.references import (
     reference_scores,
     repeated,
 )
+from faustnet.system.devices import check_memory
 
 CHOICES = ("random", "k-means")
 
@@ -41,13 +43,16 @@ class Faust(Method):
         return embedding_network(shape, settings)
 
     def scores(self, x: Tensor) -> Tensor:
-        layers = zip(self.network.walk(x), self.references, strict=True)
+        layers = zip(self.network.embeddings(x), self.references, strict=True)
         return torch.stack([reference_scores(embedding, references, self.scale) for embedding, references in layers])
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
         """What comes after which tensors of the state if there is one class more, with these references in each layer and
         these images, scaled. (n, …), (K, e_i) → (1, K, e_i), and what else there is for each class"""
         return {f"references.layer_{i}": own.unsqueeze(0) for i, own in enumerate(references)}
+
+    def check_rejection(self) -> None:
+        """Refuse if the distance to the nearest reference does not tell unknown images from known ones."""
 
     @property
     def count(self) -> int:
@@ -65,6 +70,7 @@ class Faust(Method):
         """The class of each image by the first layers, as soon as the `margin` of their mean, each by its weight, reaches
         the threshold, and how many layers that took. Nobody leaves before a layer that counts. Later layers see only the
         images that are left. (B, …) → (B,), (B,)"""
+        self.check_ready()
         sides = torch.stack([x, x.flip(-1)]) if self.prediction.mirror else x.unsqueeze(0)
         left = torch.arange(len(x), device=x.device)
         votes, counted = x.new_zeros(len(x), self.classes), 0.0
@@ -87,8 +93,8 @@ class Faust(Method):
 class FaustShared(Faust):
     """All anchors of a batch are compared with the same references."""
 
-    def __init__(self, network: Network, classes: int, *, count: int, objective: Objective):
-        super().__init__(network, classes, count=count, scale=objective.last_scale)
+    def __init__(self, network: Network, classes: int, *, count: int, scale: float, objective: Objective):
+        super().__init__(network, classes, count=count, scale=scale)
         self.objective = objective
 
     def enter_epoch(self, share: float) -> None:
@@ -112,6 +118,7 @@ class FaustRepresentative(FaustShared, LocalMethod):
     """
 
     name: ClassVar[str] = "faust-representative"
+    title: ClassVar[str] = "FAUST-representative tuplet"
     summary: ClassVar[str] = "tuplet loss of each image's distances to one fixed image (or K) of every class"
 
     def __init__(
@@ -133,8 +140,9 @@ class FaustRepresentative(FaustShared, LocalMethod):
         require(representatives >= 1, f"A class needs at least one representative, not {representatives}.")
         require(choice in CHOICES, f"Representatives are chosen by {' or '.join(CHOICES)}, not {choice!r}.")
         check_memory(classes * representatives * network[0].inputs)
-        objective = Objective(classes, scale, final_scale, label_smoothing, contrast, temperature, matching)
-        super().__init__(network, classes, count=representatives, objective=objective)
+        tuplet = ReferenceTuplet(classes, scale, final_scale, label_smoothing)
+        objective = Objective([tuplet, Contrastive(contrast, temperature), SimilarityMatching(matching)])
+        super().__init__(network, classes, count=representatives, scale=tuplet.last_scale, objective=objective)
         self.chosen, self.choice = tuple(chosen), choice
         self.mixing = MixUp(mixup)
         self.register_buffer("images", torch.zeros(classes * representatives, network[0].inputs))
@@ -155,14 +163,18 @@ class FaustRepresentative(FaustShared, LocalMethod):
     def feed_from(self, train: Source) -> None:
         self.compared = train.plain(self.positions)
 
+    @property
+    def blends_images(self) -> bool:
+        return self.mixing.on
+
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         return join_rows([mixed(x.flatten(1), self.mixing.own(len(x))), self.compared])
 
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
 
     def finish(self, train: Source) -> None:
-        self.references.set(self.network.walk(self.images))
+        self.references.set(self.network.embeddings(self.images))
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
         images = repeated(examples.flatten(1), self.count)
@@ -176,6 +188,7 @@ class FaustPrototype(FaustShared, LocalMethod):
     """
 
     name: ClassVar[str] = "faust-prototype"
+    title: ClassVar[str] = "FAUST-prototype"
     summary: ClassVar[str] = "tuplet loss of each image's distances to one learned vector (or K) of every class"
 
     def __init__(
@@ -194,8 +207,9 @@ class FaustPrototype(FaustShared, LocalMethod):
     ):
         require(prototypes >= 1, f"A class needs at least one prototype, not {prototypes}.")
         check_memory(classes * prototypes * sum(network.embedding_sizes))
-        objective = Objective(classes, scale, final_scale, label_smoothing, contrast, temperature, matching)
-        super().__init__(network, classes, count=prototypes, objective=objective)
+        tuplet = ReferenceTuplet(classes, scale, final_scale, label_smoothing)
+        objective = Objective([tuplet, Contrastive(contrast, temperature), SimilarityMatching(matching)])
+        super().__init__(network, classes, count=prototypes, scale=tuplet.last_scale, objective=objective)
         for layer in self._layers:
             layer.add_prototypes(classes * prototypes)
         self.mixing = MixUp(mixup)  # last, so that the prototypes are the same with and without
@@ -204,14 +218,25 @@ class FaustPrototype(FaustShared, LocalMethod):
     def _layers(self) -> list[EmbeddingLayer]:
         return [layer for layer in self.network if isinstance(layer, EmbeddingLayer)]
 
+    @property
+    def blends_images(self) -> bool:
+        return self.mixing.on
+
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         return mixed(x.flatten(1), self.mixing.own(len(x)))
 
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
 
     def finish(self, train: Source) -> None:
         self.references.set(layer.references for layer in self._layers)
+
+    def check_rejection(self) -> None:
+        """Inputs that barely activate a layer are closest to every prototype, unless all embeddings have one length."""
+        require(
+            all(layer.unit for layer in self._layers),
+            "Prototypes cannot reject images if embeddings have free length: train with network.length=unit.",
+        )
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
         """Learned vectors may be far shorter than embeddings: what stands for the new class is brought to their length."""
@@ -261,7 +286,7 @@ class FaustVanilla(Faust, LocalMethod):
         """Each layer's mean embedding of some images, (e_i,)."""
         sums: list[Tensor] = []
         for chunk in positions.to(train.labels.device).split(CHUNK):
-            embedded = [embedding.sum(dim=0) for embedding in self.network.walk(train.plain(chunk))]
+            embedded = [embedding.sum(dim=0) for embedding in self.network.embeddings(train.plain(chunk))]
             sums = [a + b for a, b in zip(sums, embedded, strict=True)] if sums else embedded
         return [total / len(positions) for total in sums]
 
@@ -270,6 +295,7 @@ class FaustTriplet(FaustVanilla):
     """FAUST-vanilla triplet: one random positive, one random negative of another class. 3·B rows."""
 
     name: ClassVar[str] = "faust-triplet"
+    title: ClassVar[str] = "FAUST-vanilla triplet"
     summary: ClassVar[str] = "triplet margin loss with a random positive and a random negative"
 
     def __init__(
@@ -283,7 +309,7 @@ class FaustTriplet(FaustVanilla):
         another = (y + torch.randint_like(y, 1, self.classes)) % self.classes
         return self.compared_with(self.index.draw(torch.stack([y, another], dim=1)), x)
 
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         to_positive, to_negative = self.distances(embedding, y.shape[-1]).unbind(dim=-1)
         return triplet_loss(to_positive, to_negative, self.margin, self.scale)
 
@@ -292,6 +318,7 @@ class FaustTuplet(FaustVanilla):
     """FAUST-vanilla tuplet: a random positive and a random negative of every other class. (C + 1)·B rows."""
 
     name: ClassVar[str] = "faust-tuplet"
+    title: ClassVar[str] = "FAUST-vanilla tuplet"
     summary: ClassVar[str] = "tuplet loss with a random image of every class, drawn anew for each anchor"
 
     def __init__(
@@ -311,5 +338,5 @@ class FaustTuplet(FaustVanilla):
         every_class = torch.arange(self.classes, device=y.device).expand(len(y), -1)
         return self.compared_with(self.index.draw(every_class), x)
 
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return tuplet_loss(self.distances(embedding, y.shape[-1]), y, self.scale, self.label_smoothing)

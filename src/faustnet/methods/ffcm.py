@@ -5,12 +5,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from faustnet.system.devices import check_memory
 from faustnet.errors import require
 from faustnet.losses import marginal_contrastive_loss
-from faustnet.methods.base import LocalMethod, Source, over_all
+from faustnet.methods.base import LocalMethod
+from faustnet.methods.source import Source, over_all
 from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
 from faustnet.nn.readout import ReadOut
+from faustnet.system.devices import check_memory
 
 WEIGHT_DECAY = 1e-3  # of the read-out
 
@@ -26,6 +27,7 @@ class FFCM(LocalMethod):
     """
 
     name: ClassVar[str] = "ffcm"
+    title: ClassVar[str] = "FFCM"
     summary: ClassVar[str] = "bring a batch's images of one class together, up to a margin; then fit a read-out"
 
     def __init__(
@@ -43,7 +45,7 @@ class FFCM(LocalMethod):
             require(0 <= margin <= 2, f"A margin of cosines lies from 0 to 2, not at {margin}.")
         self.temperature = temperature
         self.register_buffer("margins", torch.linspace(first_margin, last_margin, len(network)), persistent=False)
-        self.read_out = ReadOut(network[-1].passed_on, classes)
+        self.read_out = ReadOut(network[-1].outputs, classes)
 
     margins: Tensor  # (layers,)
 
@@ -56,12 +58,12 @@ class FFCM(LocalMethod):
         return ["read-out"]
 
     def start(self, train: Source) -> None:
-        check_memory(len(train.labels) * self.network[-1].passed_on)  # what the read-out is fitted to
+        check_memory(len(train.labels) * self.network[-1].outputs)  # what the read-out is fitted to
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         return x.flatten(1)
 
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return marginal_contrastive_loss(embedding, y, self.margins[layers], self.temperature)
 
     def finish(self, train: Source) -> None:

@@ -5,14 +5,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from faustnet.system.devices import check_memory
 from faustnet.errors import require
-from faustnet.nn.layers import unit_rms
 from faustnet.losses import goodness, goodness_loss
-from faustnet.methods.base import LocalMethod, Source, over_all
+from faustnet.methods.base import LocalMethod
 from faustnet.methods.goodness import GoodnessMethod
+from faustnet.methods.source import Source, over_all
+from faustnet.nn.modules import unit_rms
 from faustnet.nn.network import Network
 from faustnet.nn.readout import ReadOut
+from faustnet.system.devices import check_memory
 
 INFERENCES = ("multi-pass", "one-pass")
 WEIGHT_DECAY = 3e-3  # of the read-out
@@ -28,6 +29,7 @@ class ForwardForward(GoodnessMethod, LocalMethod):
     """
 
     name: ClassVar[str] = "forward-forward"
+    title: ClassVar[str] = "Forward-Forward"
     summary: ClassVar[str] = "raise the goodness of images with the right label, lower it with a wrong one"
 
     def __init__(
@@ -56,7 +58,11 @@ class ForwardForward(GoodnessMethod, LocalMethod):
     def forward_passes(self) -> int:
         return 1 if self.read_out else super().forward_passes
 
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+    @property
+    def needs_make_ready(self) -> bool:
+        return self.read_out is not None
+
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         positive, negative = goodness(embedding).chunk(2, dim=-1)
         return goodness_loss(positive, negative, self.threshold * embedding.shape[-1])
 
@@ -65,7 +71,7 @@ class ForwardForward(GoodnessMethod, LocalMethod):
 
     def _activity(self, x: Tensor) -> Tensor:
         """What the read-out sees of images with a neutral label. (B, …) → (B, Σ widths)"""
-        activity = list(self.network.walk(self.unlabelled(x)))[self.first_read :]
+        activity = list(self.network.embeddings(self.unlabelled(x)))[self.first_read :]
         return torch.cat([unit_rms(layer) for layer in activity], dim=1)
 
     def start(self, train: Source) -> None:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from faustnet.errors import require
 from faustnet.losses import goodness
-from faustnet.methods.base import Method, Source, join_rows
+from faustnet.methods.base import Method
+from faustnet.methods.source import Source, join_rows
 from faustnet.nn.network import Network, NetworkSettings, Shape, rms_network
 
 
@@ -52,7 +53,7 @@ class LabelMethod(Method):
         by_label = []
         for label in range(self.classes):
             labels = torch.full((len(x),), label, device=x.device)
-            by_label.append(torch.stack([goodness(f) for f in self.network.walk(self.labelled(x, labels))]))
+            by_label.append(torch.stack([goodness(f) for f in self.network.embeddings(self.labelled(x, labels))]))
         return torch.stack(by_label, dim=2)
 
 

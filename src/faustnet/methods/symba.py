@@ -19,6 +19,7 @@ class SymBa(GoodnessMethod, LocalMethod):
     """
 
     name: ClassVar[str] = "symba"
+    title: ClassVar[str] = "SymBa"
     summary: ClassVar[str] = "raise the goodness with the right label above that with a wrong one"
 
     def __init__(self, network: Network, classes: int, *, sharpness: float = 4.0, label_length: float = 0.5):
@@ -26,7 +27,7 @@ class SymBa(GoodnessMethod, LocalMethod):
         require(sharpness > 0, f"The sharpness must be positive, not {sharpness}.")
         self.sharpness = sharpness
 
-    def local_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         positive, negative = (goodness(embedding) / embedding.shape[-1]).chunk(2, dim=-1)
         return symmetric_loss(positive, negative, self.sharpness)
 

@@ -6,10 +6,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from faustnet.nn.conv import GoodnessConvLayer
 from faustnet.errors import require
 from faustnet.losses import goodness, symmetric_loss
 from faustnet.methods.goodness import LabelMethod
+from faustnet.nn.conv import GoodnessConvLayer
 from faustnet.nn.network import Network, NetworkSettings, Shape, goodness_conv_network
 
 
@@ -29,6 +29,7 @@ class Trifecta(LabelMethod):
     """
 
     name: ClassVar[str] = "trifecta"
+    title: ClassVar[str] = "Trifecta"
     summary: ClassVar[str] = "SymBa's loss on convolutions, where a layer's loss also trains the layer before it"
 
     def __init__(self, network: Network, classes: int, *, sharpness: float = 4.0):

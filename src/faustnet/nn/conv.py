@@ -5,13 +5,13 @@ on a GPU like them, so that nothing is moved on the way; the first block takes i
 """
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from faustnet.nn.layers import BatchNorm, EmbeddingLayer, Layer, Linear, Product, Rows
+from faustnet.nn.layers import EmbeddingLayer, Layer
+from faustnet.nn.modules import BatchNorm, CastModule, Linear
 
 Shape = tuple[int, int, int]  # (channels, height, width)
 HEAD_SIDE = 8  # pixels at most along a side of what a head works on
@@ -23,7 +23,7 @@ def shape_after(shape: Shape, channels: int, pool: bool) -> Shape:
     return (channels, height // 2, width // 2) if pool else (channels, height, width)
 
 
-class Convolution(Product, nn.Conv2d):
+class Convolution(CastModule, nn.Conv2d):
     """3×3, from and to pictures of the same size, without a bias. The channels may be in `groups`, of which each is made of
     the one in its place alone."""
 
@@ -36,7 +36,7 @@ class Convolution(Product, nn.Conv2d):
         return functional.conv2d(pictures.to(weight.dtype), weight, padding=1, groups=self.groups)
 
 
-class Normalised(nn.Module):
+class ConvNorm(nn.Module):
     """A convolution, its pictures halved by max-pooling if `pool`, and batch norm."""
 
     def __init__(self, inputs: int, outputs: int, *, pool: bool = False):
@@ -56,8 +56,8 @@ class Head(nn.Module):
     def __init__(self, channels: int, side: tuple[int, int], width: int):
         super().__init__()
         self.side = (min(side[0], HEAD_SIDE), min(side[1], HEAD_SIDE))
-        self.first = Normalised(channels, width) if width else None
-        self.second = Normalised(width, width) if width else None
+        self.first = ConvNorm(channels, width) if width else None
+        self.second = ConvNorm(width, width) if width else None
         self.values = width or channels
 
     def forward(self, pictures: Tensor) -> Tensor:
@@ -67,10 +67,6 @@ class Head(nn.Module):
             pictures = functional.relu(self.second(pictures), inplace=True)
         return pictures.permute(0, 2, 3, 1).mean(dim=(1, 2))  # in the order of memory
 
-    @property
-    def multiplications(self) -> int:
-        return self.side[0] * self.side[1] * _weights(self)
-
 
 class ConvLayer(EmbeddingLayer):
     """Convolution, max-pooling if `pool`, batch norm, ReLU → activation. If `residual`, two more convolutions with batch
@@ -78,8 +74,6 @@ class ConvLayer(EmbeddingLayer):
 
     Without a projection (`embedding` 0) what the head makes serves as the embedding, and without a head the activation.
     """
-
-    stackable: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -95,31 +89,23 @@ class ConvLayer(EmbeddingLayer):
         length: str,
     ):
         after = shape_after(shape, channels, pool)
-        passed_on = math.prod(after)
+        outputs = math.prod(after)
         made = None if head is None else Head(channels, after[1:], head)
-        size = embedding or (passed_on if made is None else made.values)
-        super().__init__(math.prod(shape), passed_on, size, dropout=dropout, length=length)
+        size = embedding or (outputs if made is None else made.values)
+        super().__init__(math.prod(shape), outputs, size, dropout=dropout, length=length)
         self.shape, self.first, self.residual = shape, first, residual
-        self.passed_shape = after
-        self.entrance = Normalised(shape[0], channels, pool=pool)
-        self.inner = Normalised(channels, channels) if residual else None
-        self.outer = Normalised(channels, channels) if residual else None
+        self.output_shape = after
+        self.entrance = ConvNorm(shape[0], channels, pool=pool)
+        self.inner = ConvNorm(channels, channels) if residual else None
+        self.outer = ConvNorm(channels, channels) if residual else None
         self.head = made
-        self.projection = Linear(made.values if made else passed_on, embedding, bias=False) if embedding else None
+        self.projection = Linear(made.values if made else outputs, embedding, bias=False) if embedding else None
 
     @property
-    def multiplications(self) -> int:
-        whole, passed = self.shape[1] * self.shape[2], self.passed_shape[1] * self.passed_shape[2]
-        inside = sum(_weights(part) for part in (self.inner, self.outer) if part is not None)
-        head = 0 if self.head is None else self.head.multiplications
-        return whole * _weights(self.entrance) + passed * inside + head + super().multiplications
+    def peak_values(self) -> int:
+        return self.output_shape[0] * self.shape[1] * self.shape[2]
 
-    @property
-    def most_values(self) -> int:
-        return self.passed_shape[0] * self.shape[1] * self.shape[2]
-
-    def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        assert isinstance(rows, Tensor)
+    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         pictures = functional.relu(self.entrance(as_pictures(rows, self.shape, self.first)), inplace=True)
         if self.inner is not None and self.outer is not None:
             change = self.outer(functional.relu(self.inner(pictures), inplace=True))
@@ -128,14 +114,12 @@ class ConvLayer(EmbeddingLayer):
         embedding = activation if self.head is None else self.head(pictures)
         if self.projection is not None:
             embedding = self.projection(embedding)
-        return activation, self.with_prototypes(self.to_length(embedding))
+        return activation, self.append_prototypes(self.scale_length(embedding))
 
 
 class GoodnessConvLayer(Layer):
     """Convolution, max-pooling if `pool`, ReLU, with batch norm before all that if `norm_first`, and after it if not. What
     comes out is both the activation and the embedding, for losses that look at how active a layer is."""
-
-    stackable: ClassVar[bool] = False
 
     def __init__(
         self, shape: Shape, channels: int, *, pool: bool, groups: int, norm_first: bool, first: bool, dropout: float
@@ -143,20 +127,15 @@ class GoodnessConvLayer(Layer):
         after = shape_after(shape, channels, pool)
         super().__init__(math.prod(shape), math.prod(after), math.prod(after), dropout)
         self.shape, self.first, self.pool, self.norm_first = shape, first, pool, norm_first
-        self.passed_shape = after
+        self.output_shape = after
         self.convolution = Convolution(shape[0], channels, groups)
         self.norm = BatchNorm(shape[0] if norm_first else channels)
 
     @property
-    def multiplications(self) -> int:
-        return self.shape[1] * self.shape[2] * _weights(self)
+    def peak_values(self) -> int:
+        return self.output_shape[0] * self.shape[1] * self.shape[2]
 
-    @property
-    def most_values(self) -> int:
-        return self.passed_shape[0] * self.shape[1] * self.shape[2]
-
-    def transform(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        assert isinstance(rows, Tensor)
+    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         pictures = as_pictures(rows, self.shape, self.first)
         pictures = self.convolution(self.norm(pictures) if self.norm_first else pictures)
         pictures = functional.relu(functional.max_pool2d(pictures, 2) if self.pool else pictures, inplace=True)
@@ -192,8 +171,3 @@ def means_of_squares(pictures: Tensor, side: tuple[int, int]) -> Tensor:
     gradients come to lie there as the pictures do. (R, channels, h, w) → (R, channels, *side)"""
     pixels = pictures.permute(0, 2, 3, 1)
     return pixels.unflatten(1, (side[0], -1)).unflatten(3, (side[1], -1)).mean(dim=(2, 4)).permute(0, 3, 1, 2)
-
-
-def _weights(module: nn.Module) -> int:
-    """Of its convolutions."""
-    return sum(part.weight.numel() for part in module.modules() if isinstance(part, Convolution))

@@ -1,6 +1,8 @@
-"""GPU kernels of our own, in Triton, which comes with PyTorch where there is a GPU. Import this there only.
+"""GPU kernels in Triton: ReLU with layer norm, the tuplet loss, and the optimiser update.
 
-They compute in float32, whatever the type of what they read and write.
+Triton is installed with the GPU builds of PyTorch, so this module is imported only where `devices.has_triton` is true.
+All kernels compute in float32; their inputs and outputs may have another type. With TRITON_INTERPRET=1 set before Triton
+is imported, they run on CPU tensors too, slowly, which the tests use.
 """
 
 from collections.abc import Sequence
@@ -10,16 +12,19 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-BLOCK = 1024  # values that one program of `update` works on
-WIDEST = 8192  # values of a row that `relu_norm` takes
-MOST_REFERENCES = 128  # that `reference_tuplet` takes
-EPSILON = 1e-5  # of a layer norm, as torch has it
+BLOCK = 1024  # values per program of `update`
+WIDEST = 8192  # maximum row length of `relu_norm`
+MOST_REFERENCES = 128  # maximum number of references of `reference_tuplet`
+EPSILON = 1e-5  # added to the variance, as in PyTorch's layer norm
 
 
 @triton.jit
 def _relu_norm(hidden, bias, activation, means, scales, count, width, epsilon, SIZE: tl.constexpr):
-    """One of a layer's `count` rows: with its bias, ReLU, then less the mean and divided by the standard deviation."""
+    """Process one row: add the bias of its layer, ReLU, subtract the mean, divide by the standard deviation.
+
+    Each layer has `count` rows."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, SIZE)
     inside = at < width
@@ -35,6 +40,7 @@ def _relu_norm(hidden, bias, activation, means, scales, count, width, epsilon, S
 
 @triton.jit
 def _relu_norm_backward(by_activation, activation, means, scales, by_hidden, width, SIZE: tl.constexpr):
+    """Process one row: compute the gradient by `hidden` from the gradient by the activation."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, SIZE)
     inside = at < width
@@ -42,13 +48,13 @@ def _relu_norm_backward(by_activation, activation, means, scales, by_hidden, wid
     by_a = tl.load(by_activation + row * width + at, mask=inside, other=0.0).to(tl.float32)
     mean, scale = tl.load(means + row), tl.load(scales + row)
     by_h = (by_a - tl.sum(by_a, axis=0) / width - a * (tl.sum(by_a * a, axis=0) / width)) * scale
-    dead = (-mean * scale).to(activation.dtype.element_ty).to(tl.float32)  # what ReLU had made zero is this now
+    dead = (-mean * scale).to(activation.dtype.element_ty).to(tl.float32)  # the activation of values that ReLU set to zero
     tl.store(by_hidden + row * width + at, tl.where(a > dead, by_h, 0.0), mask=inside)
 
 
 @triton.jit
 def _sum_rows(rows, sums, count, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Some columns of one layer: the sum of its `count` rows."""
+    """Process some columns of one layer: sum its `count` rows."""
     layer = tl.program_id(1).to(tl.int64)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
@@ -72,6 +78,7 @@ class _ReluNorm(torch.autograd.Function):
         return activation
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, by_activation: Tensor) -> tuple[Tensor, Tensor]:
         activation, statistics = ctx.saved_tensors
         *layers, count, width = activation.shape
@@ -86,25 +93,28 @@ class _ReluNorm(torch.autograd.Function):
 
 
 def relu_norm(hidden: Tensor, bias: Tensor) -> Tensor:
-    """Layer norm without gain and offset of ReLU of hidden + bias, (…, R, width) and (…, width) → (…, R, width), of at
-    most WIDEST."""
+    """Return layer_norm(relu(hidden + bias)) without gain and offset, for rows of at most WIDEST values.
+
+    The gradient cannot be differentiated again. (…, R, width), (…, width) → (…, R, width)
+    """
     return _ReluNorm.apply(hidden, bias)
 
 
 @triton.jit
 def _tile(matrix, rows, real, columns, width):
-    """These rows, where real, and columns of a matrix (…, width); nought elsewhere."""
+    """Load these rows and columns of a matrix (…, width); zero for rows that are not `real` and columns outside."""
     inside = real[:, None] & (columns < width)[None, :]
     return tl.load(matrix + rows[:, None] * width + columns[None, :], mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def _tuplet(
-    embedding, positive, losses, by_embedding, by_products,
+    embedding, labels, losses, by_embedding, by_products,
     anchors, references, values, scale, smoothing,
     ANCHORS: tl.constexpr, REFERENCES: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
-    """Some anchors of one layer: their losses, and the gradients by their products with the references and by themselves."""
+    """Process some anchors of one layer: their losses, and the gradients by the anchors and by their products with the
+    references. A label that is not the number of a reference makes them NaN."""
     layer = tl.program_id(1).to(tl.int64)
     at, to = tl.program_id(0) * ANCHORS + tl.arange(0, ANCHORS), tl.arange(0, REFERENCES)
     real, known = at < anchors, to < references
@@ -121,13 +131,13 @@ def _tuplet(
     z = tl.where(known[None, :], (2 * products - squares[None, :]) * scale, float("-inf"))
     z -= tl.max(z, axis=1)[:, None]
     p = tl.exp(z)
-    total = tl.sum(p, axis=1)[:, None]
+    label = tl.load(labels + layer * anchors + at, mask=real, other=0)
+    total = tl.where((label >= 0) & (label < references), tl.sum(p, axis=1), float("nan"))[:, None]
     p = p / total
-    label = tl.load(positive + layer * anchors + at, mask=real, other=0)
     target = tl.where(to[None, :] == label[:, None], 1 - smoothing, 0.0) + smoothing / references
     target = tl.where(known[None, :], target, 0.0)
-    loss = -tl.sum(tl.where(target > 0, target * (z - tl.log(total)), 0.0), axis=1)
-    tl.store(losses + layer * anchors + at, loss, mask=real)
+    log_p = tl.where(known[None, :], z - tl.log(total), 0.0)
+    tl.store(losses + layer * anchors + at, -tl.sum(target * log_p, axis=1), mask=real)
     by_product = tl.where(known[None, :] & real[:, None], (p - target) * (2 * scale / anchors), 0.0)
     place = (layer * anchors + at)[:, None] * references + to[None, :]
     tl.store(by_products + place, by_product, mask=real[:, None] & known[None, :])
@@ -143,7 +153,7 @@ def _tuplet_references(
     embedding, by_products, by_embedding, anchors, references, values,
     ANCHORS: tl.constexpr, REFERENCES: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
-    """Some values of one layer's references: the gradient by them, from all anchors."""
+    """Process some columns of the references of one layer: sum their gradient over all anchors."""
     layer = tl.program_id(1).to(tl.int64)
     v, to = tl.program_id(0) * VALUES + tl.arange(0, VALUES), tl.arange(0, REFERENCES)
     inside = (to < references)[:, None] & (v < values)[None, :]
@@ -163,18 +173,20 @@ def _tuplet_references(
     tl.store(by_embedding + place, by_r - totals[:, None] * r, mask=inside)
 
 
-def reference_tuplet(embedding: Tensor, positive: Tensor, scale: float, label_smoothing: float) -> tuple[Tensor, Tensor]:
-    """Each anchor's loss and the gradient of the mean loss by the embeddings, where every class has one reference:
-    (…, B + C, e), (…, B) → (…, B), and like the embeddings. There are at most MOST_REFERENCES classes."""
-    embedding, positive = embedding.contiguous(), positive.contiguous()
+def reference_tuplet(embedding: Tensor, labels: Tensor, scale: float, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    """Return the loss of each anchor and the gradient of the mean loss, as `losses.reference_tuplet_loss` does for K = 1.
+
+    There are at most MOST_REFERENCES classes. (…, B + C, e), (…, B) → (…, B), (…, B + C, e)
+    """
+    embedding, labels = embedding.contiguous(), labels.contiguous()
     rows, values = embedding.shape[-2:]
-    anchors = positive.shape[-1]
-    references, layers = rows - anchors, positive.numel() // anchors
-    losses = embedding.new_empty(positive.shape, dtype=torch.float32)
+    anchors = labels.shape[-1]
+    references, layers = rows - anchors, labels.numel() // anchors
+    losses = embedding.new_empty(labels.shape, dtype=torch.float32)
     by_embedding, by_products = torch.empty_like(embedding), losses.new_empty(layers, anchors, references)
     size = max(16, triton.next_power_of_2(references))
     _tuplet[(triton.cdiv(anchors, 16), layers)](
-        embedding, positive, losses, by_embedding, by_products,
+        embedding, labels, losses, by_embedding, by_products,
         anchors, references, values, scale, label_smoothing,
         ANCHORS=16, REFERENCES=size, VALUES=64, num_warps=2,
     )  # fmt: skip
@@ -191,7 +203,7 @@ def _update(
     length, decay, momentum, new1, beta2, new2, epsilon,
     MEMORY: tl.constexpr, DECOUPLED: tl.constexpr, COPY: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """`StackedOptimiser.update`, with every value read and written once."""
+    """Process some values of one layer: the optimiser step, with every value read and written once."""
     layer = tl.program_id(1).to(tl.int64)
     if tl.load(factors + layer * 4 + 3) != 0:
         size = tl.load(factors + layer * 4).to(tl.float32)
@@ -236,8 +248,11 @@ def update(
     betas: tuple[float, float],
     epsilon: float,
 ) -> None:
-    """Weights, gradients, what is remembered of them, and where a copy of the weights goes, (n, …) each; the copy may be
-    the weights themselves. Factors (n, 4), float64."""
+    """Take one optimiser step for n layers in place: SGD, SGD with momentum or Adam, for 0, 1 or 2 tensors in `memory`.
+
+    The new weights are also written to `copy`, unless it is `weight` itself. Layers whose last factor is 0 are left
+    unchanged. All tensors (n, …), except factors (n, 4), float64: see `OptimiserSettings.factors`.
+    """
     layers, length = len(weight), weight[0].numel()
     first, second = (*memory, weight, weight)[:2]
     _update[(triton.cdiv(length, BLOCK), layers)](

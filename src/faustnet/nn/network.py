@@ -1,4 +1,4 @@
-"""A stack of layers, and the two ways to walk it: layer by layer with nothing flowing back, or as one function."""
+"""Networks: sequences of layers, and how one is built from settings."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,15 +7,16 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from faustnet.nn.conv import ConvLayer, GoodnessConvLayer, Shape, shape_after
 from faustnet.errors import FaustnetError, require, unknown
-from faustnet.nn.layers import BatchNorm, DenseLayer, Layer, RmsLayer
+from faustnet.nn.conv import ConvLayer, GoodnessConvLayer, Shape, shape_after
+from faustnet.nn.layers import DenseLayer, Layer, RmsLayer
+from faustnet.nn.modules import BatchNorm
 
 KINDS = ("dense", "vgg", "residual")
 PASSES_ON = ("activation", "embedding")
 LENGTHS = ("free", "unit", "learned")
 NORMS = ("layer", "batch")
-TOGETHER = 4  # dense layers that are waited for before their losses are computed at once
+LOSSES_AT_ONCE = 4  # dense layers whose losses are computed together
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,15 @@ class NetworkSettings:
 
 
 class Network(nn.Module):
-    """Layers that follow one another. Rows of any shape are flattened on entry.
+    """A sequence of layers.
 
-    `dropout` is of what layers pass on: every layer but the first drops that much of what it receives, and so should
-    whatever reads the last one.
+    Args:
+        layers: The layers in order. Inputs of any shape are flattened to rows before the first one.
+        dropout: Probability of setting a value that a layer passes on to zero while training. Each layer but the first
+            applies it to its input; a method that reads the last layer's output applies it itself.
     """
 
-    def __init__(self, layers: Iterable[Layer], dropout: float):
+    def __init__(self, layers: Iterable[Layer], dropout: float = 0.0):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.dropout = dropout
@@ -113,25 +116,29 @@ class Network(nn.Module):
         return [layer.embedding_size for layer in self]
 
     @property
-    def together(self) -> int:
-        """How many layers' losses to compute at once. A loss is made of small operations, which take as long for one layer
-        as for four; but a layer that is waited for costs the memory of its activations, and convolutions have many."""
-        return TOGETHER if all(layer.stackable for layer in self) else 1
+    def losses_at_once(self) -> int:
+        """Number of layers whose losses are computed together. A loss consists of small operations, which take as long for
+        four layers as for one. But the activations of all layers of a group are in memory at once, so convolutional
+        layers are computed one by one."""
+        return LOSSES_AT_ONCE if all(layer.batch_key is not None for layer in self) else 1
 
     @property
-    def settles(self) -> bool:
-        """Whether there is anything to `settle` before a prediction."""
+    def has_batch_norm(self) -> bool:
+        """Whether `update_statistics` has anything to do."""
         return any(isinstance(module, BatchNorm) for module in self.modules())
 
-    def settle(self, rows: Tensor) -> None:
-        """Let all batch norms take on the statistics of these rows. (R, …)"""
+    def update_statistics(self, rows: Tensor) -> None:
+        """Set the statistics of all `BatchNorm` modules from these rows. (R, …)"""
         rows = rows.flatten(1)
         for layer in self:
-            rows = layer.settle(rows)
+            rows = layer.update_statistics(rows)
 
-    def walk(self, rows: Tensor) -> Iterator[Tensor]:
-        """Each layer's embedding in turn, (R, e_i). What goes on to the next layer is detached, so the graph behind an
-        embedding spans one layer; and it was computed before the caller did anything with that embedding (Algorithm 1)."""
+    def embeddings(self, rows: Tensor) -> Iterator[Tensor]:
+        """Yield each layer's embedding in turn. (R, …) → (R, e_i)
+
+        The activation passed to the next layer is detached, so the graph of an embedding spans one layer. It is computed
+        before the embedding is yielded, so an update of the layer in between does not change it (Algorithm 1).
+        """
         rows = rows.flatten(1)
         for layer in self:
             activation, embedding = layer(rows)
@@ -140,11 +147,11 @@ class Network(nn.Module):
             yield embedding
 
     def forward(self, rows: Tensor) -> Tensor:
-        """The last layer's activation, differentiable through every layer. (R, …) → (R, passed_on)"""
+        """Return the last layer's activation, differentiable through every layer. (R, …) → (R, outputs)"""
         return self._through(rows)[0]
 
     def embed(self, rows: Tensor) -> Tensor:
-        """The last layer's embedding, differentiable through every layer. (R, …) → (R, e)"""
+        """Return the last layer's embedding, differentiable through every layer. (R, …) → (R, e)"""
         return self._through(rows)[1]
 
     def _through(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,7 +175,7 @@ def _dense_network(inputs: int, settings: NetworkSettings, project: bool) -> Net
     passes_embedding = project and settings.passes_on == "embedding"
     layers: list[DenseLayer] = []
     for width in settings.widths:
-        before, dropout = (layers[-1].passed_on, settings.dropout) if layers else (inputs, settings.input_dropout)
+        before, dropout = (layers[-1].outputs, settings.dropout) if layers else (inputs, settings.input_dropout)
         layers.append(
             DenseLayer(
                 before,

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True)
-class Slice:
+class RowShard:
     """A rank's own of the `total` rows of a batch. They are in order: every rank of the group has as many, but for the last
     ones, which have what is left, or none."""
 
@@ -52,10 +53,10 @@ class Slice:
 class Gathering:
     """Rows of all ranks that are on their way."""
 
-    def __init__(self, part: Slice, sent: Tensor):
-        self.sent, self.total = sent, part.total  # what is sent must stay until it has arrived
-        self.whole = sent.new_empty(part.ranks * part.most, *sent.shape[1:])
-        self.work = dist.all_gather(list(self.whole.chunk(part.ranks)), sent, group=part.group, async_op=True)
+    def __init__(self, shard: RowShard, sent: Tensor):
+        self.sent, self.total = sent, shard.total  # what is sent must stay until it has arrived
+        self.whole = sent.new_empty(shard.ranks * shard.most, *sent.shape[1:])
+        self.work = dist.all_gather(list(self.whole.chunk(shard.ranks)), sent, group=shard.group, async_op=True)
 
     def wait(self) -> Tensor:
         """(total, …)"""
@@ -68,35 +69,36 @@ class _BatchNorm(torch.autograd.Function):
     """One message each way: every rank's means and variances, then the sums that the gradient needs."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, gain: Tensor, offset: Tensor, epsilon: float, part: Slice) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, gain: Tensor, offset: Tensor, epsilon: float, shard: RowShard) -> Tensor:
         values = rows.to(torch.promote_types(rows.dtype, torch.float32))
         dims = [0, *range(2, rows.dim())]
         mine = values.new_zeros(2, rows.shape[1])
         if len(rows):
             variance, mean = torch.var_mean(values, dims, correction=0)
             mine = torch.stack([mean, variance])
-        all_ranks = [torch.empty_like(mine) for _ in range(part.ranks)]
-        dist.all_gather(all_ranks, mine, group=part.group)
+        all_ranks = [torch.empty_like(mine) for _ in range(shard.ranks)]
+        dist.all_gather(all_ranks, mine, group=shard.group)
         means, variances = torch.stack(all_ranks, dim=1)  # (ranks, channels) each
-        before = torch.arange(part.ranks, device=rows.device).unsqueeze(1) * part.most  # rows on the ranks before
-        weights = (part.total - before).clamp(0, part.most).to(means.dtype) / part.total
+        before = torch.arange(shard.ranks, device=rows.device).unsqueeze(1) * shard.most  # rows on the ranks before
+        weights = (shard.total - before).clamp(0, shard.most).to(means.dtype) / shard.total
         mean = (weights * means).sum(dim=0)
         variance = (weights * (variances + (means - mean).square())).sum(dim=0)
         over_rows = (-1, *[1] * (rows.dim() - 2))
         root = (variance + epsilon).rsqrt().view(over_rows)
         normal = (values - mean.view(over_rows)) * root
         ctx.save_for_backward(normal, gain, root)
-        ctx.part, ctx.dims, ctx.over_rows, ctx.dtype = part, dims, over_rows, rows.dtype
+        ctx.shard, ctx.dims, ctx.over_rows, ctx.dtype = shard, dims, over_rows, rows.dtype
         return (normal * gain.view(over_rows) + offset.view(over_rows)).to(rows.dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
         normal, gain, root = ctx.saved_tensors
         by_output = by_output.to(normal.dtype)
         own = torch.stack([by_output.sum(ctx.dims), (by_output * normal).sum(ctx.dims)])
         whole = own.clone()
-        dist.all_reduce(whole, group=ctx.part.group)
+        dist.all_reduce(whole, group=ctx.shard.group)
         pixels = normal.shape[2:].numel()
-        by_offset, by_gain = (whole / (ctx.part.total * pixels)).view(2, *ctx.over_rows)
+        by_offset, by_gain = (whole / (ctx.shard.total * pixels)).view(2, *ctx.over_rows)
         by_rows = gain.view(ctx.over_rows) * root * (by_output - by_offset - normal * by_gain)
         return by_rows.to(ctx.dtype), own[1].to(gain.dtype), own[0].to(gain.dtype), None, None

@@ -25,7 +25,7 @@ from faustnet.reproduce.results import ResultTable, accuracy, is_done, read_resu
 from faustnet.reproduce.worker import JobSpec, Outcome, Status, answer, attempt
 from faustnet.reproduce.workers import Pool, Workers
 from faustnet.system.devices import OUT_OF_MEMORY
-from faustnet.training.trainer import on_signals
+from faustnet.training.signals import on_signals
 
 ATTEMPTS = 2  # at a job whose worker dies while others run; one more follows with no other job running
 TABLE_SHARE = 0.1  # of the time, at most, for writing the table during training: a large table takes a second

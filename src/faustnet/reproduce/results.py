@@ -183,4 +183,4 @@ def percent(results: Iterable[dict[str, Any]], key: str = "test_accuracy") -> di
 
 def method_titles() -> dict[str, str]:
     """Return the titles of all methods by name, in the order of the tables."""
-    return {name: getattr(method, "title", name) for name, method in METHODS.items()}
+    return {name: method.title for name, method in METHODS.items()}

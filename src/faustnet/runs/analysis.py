@@ -14,12 +14,12 @@ from torch import Tensor
 
 from faustnet.data import Images
 from faustnet.errors import require
-from faustnet.training.evaluation import all_embeddings, all_scores
-from faustnet.nn.layers import EmbeddingLayer
 from faustnet.methods.faust import FaustRepresentative
+from faustnet.nn.layers import EmbeddingLayer
+from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, as_table, differences
-from faustnet.runs.folder import Run
+from faustnet.training.evaluation import all_embeddings, all_scores
 
 THUMBNAIL = 32  # pixels along the longer side, at most: a thousand of them are in a page
 PORTRAIT = 128  # the same, of a representative

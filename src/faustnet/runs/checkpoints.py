@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from faustnet.errors import FaustnetError
+from faustnet.runs.model import ABOUT, CHECKSUM, is_whole, packed, read_tensors
 from faustnet.runs.validation import is_epoch_of, parse_json
 from faustnet.system.files import PARTIAL, write_whole
-from faustnet.runs.model import ABOUT, CHECKSUM, is_whole, packed, read_tensors
 from faustnet.training.trainer import Trainer
 
 LAST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"

@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from faustnet.runs.checkpoints import Checkpoints
-from faustnet.system.environment import environment
 from faustnet.errors import FaustnetError
-from faustnet.runs.validation import is_consistent, is_environment, is_epoch, parse_json
-from faustnet.system.files import is_partial, write_whole
-from faustnet.training.history import history_csv
-from faustnet.system.locks import LOCK
+from faustnet.runs.checkpoints import Checkpoints
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, read_recipe, recipe_from, write_recipe
+from faustnet.runs.validation import is_consistent, is_environment, is_epoch, parse_json
+from faustnet.system.environment import environment
+from faustnet.system.files import is_partial, write_whole
+from faustnet.system.locks import LOCK
+from faustnet.training.history import history_csv
 from faustnet.training.trainer import Trainer
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"

@@ -15,6 +15,10 @@ from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError, require, unknown
+from faustnet.methods import Faust, Method, build
+from faustnet.nn.references import KINDS, nearness, references_from
+from faustnet.runs.recipes import Recipe, as_table, recipe_from
+from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import (
     all_embeddings,
     all_scores,
@@ -25,10 +29,6 @@ from faustnet.training.evaluation import (
     seconds_per_image,
     threshold_accepting,
 )
-from faustnet.methods import Faust, Method, build
-from faustnet.system.randomness import seeded
-from faustnet.runs.recipes import Recipe, as_table, recipe_from
-from faustnet.nn.references import KINDS, nearness, references_from
 
 FORMAT = 1
 ABOUT, CHECKSUM = "faustnet", "checksum"  # the one note in a file's header, which is JSON; a key of that
@@ -174,9 +174,7 @@ class Model:
         """This model with a threshold under which a share of 1 − `accept` of these images would be rejected: images of its
         classes that it was not trained on. FAUST's models can, but for learned prototypes among embeddings of free length,
         which are longer: what excites a layer least is nearest to all of those."""
-        self._faust("be calibrated to reject images")
-        free = self.recipe.method == "faust-prototype" and self.recipe.network.length == "free"
-        require(not free, "Prototypes are no measure of nearness at free length: train with network.length=unit to reject.")
+        self._faust("be calibrated to reject images").check_rejection()
         require(0 < accept <= 1, f"The share of images to accept lies above 0 and up to 1, not at {accept}.")
         require(UNKNOWN not in self.class_names, f"A class is called {UNKNOWN!r}, as rejected images are: rename it.")
         near = nearness(self.scores(pixels))
@@ -339,7 +337,7 @@ def _scale(tensor: Tensor, channels: int) -> Tensor:
 
 def _build(recipe: Recipe, shape: tuple[int, int, int], classes: int) -> Method:
     method = build(recipe.method, shape, classes, recipe.network, recipe.options)
-    method.vote_by(recipe.prediction)
+    method.set_prediction(recipe.prediction)
     return method
 
 

@@ -8,8 +8,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from faustnet.data import DataSet
 from faustnet.errors import printable
-from faustnet.training.history import Epoch
 from faustnet.runs.model import Model
+from faustnet.training.history import Epoch
 from faustnet.training.trainer import Trainer
 
 CELL = 9  # characters of a column

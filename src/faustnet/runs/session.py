@@ -1,4 +1,4 @@
-"""Recipes trained into run folders: by one process, or by the ranks of an arrangement."""
+"""Training a recipe into a run folder, by one process or by several ranks."""
 
 import math
 import time
@@ -10,14 +10,15 @@ from typing import Protocol
 import torch
 
 from faustnet.data import DataSet, Images, ImageSource, load_data, located
-from faustnet.training.distributed import Arrangement, from_first, here, require_alike
 from faustnet.errors import FaustnetError
-from faustnet.training.history import Epoch
-from faustnet.system.locks import alone_in, refuse_held
+from faustnet.runs.folder import METRICS, MODEL, Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, differences
-from faustnet.runs.folder import METRICS, MODEL, Run
-from faustnet.training.trainer import Diverged, Trainer, stopped_by_signals
+from faustnet.system.locks import alone_in, refuse_held
+from faustnet.training.distributed import Communicator, RankGrid, SingleProcess, here
+from faustnet.training.history import Epoch
+from faustnet.training.signals import stopped_by_signals
+from faustnet.training.trainer import Diverged, Trainer
 
 SAVE_EVERY = 1.0  # seconds at least, so that short epochs are not spent on writing; a stopped run is saved at once
 DATA = "data set"
@@ -45,11 +46,12 @@ def train(
     data_dir: Path | None = None,
     resume: bool = False,
     data: DataSet | None = None,
-    arrangement: Arrangement | None = None,
+    communicator: Communicator | None = None,
 ) -> Run:
     """Train a recipe into a folder, or continue the run that is there, on the recipe's data set, which may have been read
     already. Everything that a user may have got wrong is found out before the folder is made. Raises Stopped when it was
-    interrupted. In an `arrangement` this is what the first rank does, and the others `follow`."""
+    interrupted. With several ranks this is what the first one does, and the others `follow`."""
+    communicator = communicator or SingleProcess()
     recipe = replace(recipe, dataset=located(recipe.dataset))
     run = _open_to_resume(folder, recipe) if resume else Run(folder)
     with ExitStack() as held:
@@ -60,16 +62,13 @@ def train(
         elif not resume:
             refuse_held(folder)
             run.refuse_existing()
-        if arrangement:
-            from_first(lambda: finished)
+        communicator.broadcast(finished)
         if finished:
             return run
         data = data or data_of(recipe, data_dir)
-        if arrangement:
-            from_first(lambda: None)  # the data are there
-        model, trainer = set_up(recipe, data, device, arrangement)
-        if arrangement:
-            require_alike(_digest(data), DATA)  # or they may have found a mistake that this one has not
+        communicator.barrier()  # the others read the data when they have been downloaded
+        model, trainer = set_up(recipe, data, device, communicator)
+        communicator.require_equal(digest(data) if not communicator.alone else "", DATA)
         if ranks := here():
             ranks.begin(str(folder))
         if resume:
@@ -79,14 +78,13 @@ def train(
             held.enter_context(alone_in(folder))
             run.begin(recipe)
         run.note_environment(device)
-        if arrangement:
-            from_first(trainer.state_on_host)
+        if not communicator.alone:
+            communicator.broadcast(trainer.state_on_host())
         progress.begin(model, data, trainer)
         try:
             _train(run, trainer, progress)
         except Stopped:
-            if arrangement:
-                from_first(lambda: None)  # all is saved
+            communicator.barrier()  # the others may end when all is saved
             raise
         _write_result(run, model, trainer, data.test)
     return run
@@ -123,26 +121,26 @@ def data_of(recipe: Recipe, data_dir: Path | None) -> DataSet:
     return load_data(recipe.dataset, data_dir, how.image_size, strict=how.strict, stream=how.stream)
 
 
-def follow(recipe: Recipe, arrangement: Arrangement, *, data_dir: Path | None) -> None:
+def follow(recipe: Recipe, grid: RankGrid, *, data_dir: Path | None) -> None:
     """Train what the first rank trains, as another one: with no folder, and from the first one's state. Raises Stopped when
     all were interrupted."""
     recipe = replace(recipe, dataset=located(recipe.dataset))
-    if from_first(lambda: True):  # it was finished before
+    if grid.broadcast(True):  # the run was finished before
         return
-    from_first(lambda: None)  # it may have to download the data
+    grid.barrier()  # the first rank may have to download the data
     data = data_of(recipe, data_dir)
-    _, trainer = set_up(recipe, data, arrangement.device, arrangement)
-    require_alike(_digest(data), DATA)
-    trainer.restore(*from_first(trainer.state_on_host))
+    _, trainer = set_up(recipe, data, grid.device, grid)
+    grid.require_equal(digest(data), DATA)
+    trainer.restore(*grid.broadcast(trainer.state_on_host()))
     with stopped_by_signals(trainer):
         complete = trainer.run(lambda: None, lambda epoch: None)
     if not complete:
-        from_first(lambda: None)  # it has saved all
+        grid.barrier()  # the first rank has saved the state
         raise Stopped
 
 
 def set_up(
-    recipe: Recipe, data: DataSet, device: torch.device, arrangement: Arrangement | None = None
+    recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator | None = None
 ) -> tuple[Model, Trainer]:
     """An untrained model, and the trainer that will train it on the training images or all but a validation split."""
     images, held_out = divided(recipe, data)
@@ -152,7 +150,7 @@ def set_up(
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     measured = model.source(held_out.to(device))
     settings = recipe.training, recipe.optimiser, recipe.seed
-    return model, Trainer(model.method, source, measured, *settings, arrangement)
+    return model, Trainer(model.method, source, measured, *settings, communicator)
 
 
 def divided(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
@@ -161,7 +159,7 @@ def divided(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
     return data.train.split(share, seed=0) if share else (data.train, data.test)
 
 
-def _digest(data: DataSet) -> str:
+def digest(data: DataSet) -> str:
     """Another one if the classes or the images are others."""
     return repr((data.class_names, data.train.digest(), data.test.digest()))
 
@@ -187,7 +185,7 @@ def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> Non
         "epochs": len(history),
         "train_seconds": sum(epoch.seconds for epoch in history),
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
-        "trunk_parameters": sum(parameter.numel() for layer in model.method.network for parameter in layer.trunk),
+        "trunk_parameters": sum(parameter.numel() for layer in model.method.network for parameter in layer.body_parameters),
     }
     run.write_history(trainer)
     run.write(MODEL, model.to_bytes())

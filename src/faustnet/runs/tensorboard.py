@@ -10,12 +10,12 @@ from typing import Any
 
 from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
-from faustnet.system.files import write_whole
-from faustnet.training.history import Epoch, curves
 from faustnet.runs.model import Model
 from faustnet.runs.progress import Lines
 from faustnet.runs.recipes import dotted, write_recipe
 from faustnet.runs.session import Progress
+from faustnet.system.files import write_whole
+from faustnet.training.history import Epoch, curves
 from faustnet.training.trainer import Trainer
 
 FOLDER = "tensorboard"  # in a run's

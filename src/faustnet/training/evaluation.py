@@ -110,7 +110,7 @@ def all_embeddings(method: Method, images: Source) -> list[Tensor]:
     """Each layer's embedding of every image, without a label, (n, e_i)."""
     with evaluating(method):
         rows = (method.unlabelled(images.plain(chunk)) for chunk in chunks(images, method))
-        walks = [list(method.network.walk(some)) for some in rows]
+        walks = [list(method.network.embeddings(some)) for some in rows]
     return [torch.cat(parts) for parts in zip(*walks, strict=True)]
 
 
@@ -183,7 +183,7 @@ def threshold_accepting(scores: Tensor, accept: float) -> float:
 def chunks(images: Source, method: Method) -> Sequence[Tensor]:
     """The positions of all images, as many at a time as the device likes and the layers have room for."""
     device = images.labels.device
-    most = MOST_VALUES // max(layer.most_values for layer in method.network)
+    most = MOST_VALUES // max(layer.peak_values for layer in method.network)
     size = max(1, min(most, CHUNK_ON_GPU if device.type == "cuda" else CHUNK))
     return torch.arange(len(images.labels), device=device).split(size)
 

@@ -1,69 +1,37 @@
-"""fit: epochs, learning rate, history, and a state that can be put down and taken up again at any batch."""
+"""Training: epochs, learning rates, history, and a state that can be saved and restored at any batch."""
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from faustnet.training.distributed import Agreement, Arrangement, Distributed
-from faustnet.errors import FaustnetError, unknown
+from faustnet.errors import FaustnetError
+from faustnet.methods import LocalMethod, Method, Source
+from faustnet.nn.precision import matmul_precision, set_compute_dtype
+from faustnet.system.randomness import generator_states, seeded, set_generator_states
+from faustnet.training.checks import check_trainable
+from faustnet.training.distributed import Communicator, RankGrid, RankPart, SingleProcess
 from faustnet.training.evaluation import evaluate, evaluating
 from faustnet.training.history import Epoch
-from faustnet.methods import LocalMethod, Method, Source
 from faustnet.training.optimisers import OptimiserSettings
-from faustnet.nn.precision import PRECISIONS, multiplying, set_product_type
-from faustnet.system.randomness import generator_states, seeded, set_generator_states
-from faustnet.training.schedules import SCHEDULES, Schedule
+from faustnet.training.schedules import SCHEDULES, Schedule, Sequential
+from faustnet.training.settings import TrainingSettings
 
 
 class Diverged(FaustnetError):
-    """Training has arrived at numbers that are not finite."""
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """`epochs` is for every layer: the greedy schedule gives each of them that many, one layer after the other.
-    `validation` holds out a share of the training images, or from 1 on a number of them, to measure on in place of the
-    test images while training. An epoch leaves out what does not fill a last batch, other images each time. Every
-    `evaluate_every` epochs, and at the end, the model is measured. With `balance` an epoch has as many images as without,
-    but of every class alike: small classes' images come several times, and not all of the large classes'.
-
-    `schedule` "auto" is wavefront for local methods on a GPU, and sequential elsewhere. `precision` is that of matrix
-    products: "tf32" where a GPU has it, "float32", or "bfloat16" while training."""
-
-    epochs: int = 20
-    batch_size: int = 256
-    schedule: str = "auto"
-    precision: str = "tf32"
-    validation: float = 0.0
-    evaluate_every: int = 1
-    balance: bool = False
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1:
-            raise FaustnetError(f"Training takes epochs and batches of 1 or more, not {self.epochs} and {self.batch_size}.")
-        if self.evaluate_every < 1:
-            raise FaustnetError(f"Training is measured every so many epochs, 1 or more, not {self.evaluate_every}.")
-        if self.schedule not in ("auto", *SCHEDULES):
-            raise unknown("schedule", self.schedule, ["auto", *SCHEDULES])
-        if self.precision not in PRECISIONS:
-            raise unknown("precision", self.precision, PRECISIONS)
-        if self.validation < 0:
-            raise FaustnetError(f"The validation split is a share or a number of images, not {self.validation}.")
+    """A loss or a weight is no longer finite."""
 
 
 class Trainer:
-    """Trains one method on one source, and can be stopped and continued without any difference to the result.
+    """Trains one method on one source. It can be stopped and continued without any difference to the result.
 
-    With an `arrangement` this is one of several ranks that do so together: each has such a trainer, and the first one's
-    history and state are those of one process."""
+    With a `communicator` of several ranks, every rank has a trainer, and the first one's history and state are those of
+    one process.
+    """
 
     def __init__(
         self,
@@ -73,67 +41,68 @@ class Trainer:
         settings: TrainingSettings,
         optimiser: OptimiserSettings,
         seed: int,
-        arrangement: Arrangement | None = None,
+        communicator: Communicator | None = None,
     ):
         self.method, self.train, self.held_out = method, train, held_out
         self.settings, self.optimiser, self.seed = settings, optimiser, seed
+        self.communicator = communicator or SingleProcess()
+        self.communicator.begin()
         self.device = train.labels.device
         self.batches = len(train.labels) // settings.batch_size  # in an epoch
         if self.batches < 1:
             raise FaustnetError(
-                f"A batch of {settings.batch_size} is larger than the {len(train.labels)} training images: "
-                "ask for fewer with --batch-size (training.batch_size)."
+                f"training.batch_size must be at most the number of training images, {len(train.labels)}, got "
+                f"{settings.batch_size}: give a smaller one with --batch-size."
             )
-        if settings.batch_size == 1 and method.network.settles:
-            raise FaustnetError("Batch norm needs other images beside an image: ask for a --batch-size of 2 or more.")
+        if settings.batch_size == 1 and method.network.has_batch_norm:
+            raise FaustnetError("training.batch_size must be at least 2 for networks with batch norm, got 1.")
         labels = train.labels.cpu()
         self.members = [(labels == label).nonzero()[:, 0] for label in labels.unique()] if settings.balance else None
-        set_product_type(method, settings.precision)
-        self.measures = arrangement is None or arrangement.is_first
-        self.agreement = Agreement() if arrangement else None
-        self.schedule = self._schedule(arrangement)
+        set_compute_dtype(method, settings.precision)
+        self.schedule = self._schedule()
         self.history: list[Epoch] = []
-        self.batch = 0  # the next one of this epoch
+        self.batch = 0  # the next batch of this epoch
         self.seconds = 0.0  # spent on this epoch
         self.rate = 0.0  # of the last step
         self.stopping = False
         with seeded(seed + 1, self.device):  # the weights were drawn from `seed`
             method.start(train)
             self._generators = generator_states(self.device)
+        check_trainable(method, train, settings.batch_size)
         self.schedule.enter(0)
 
-    def _schedule(self, arrangement: Arrangement | None) -> Schedule:
-        name = self.settings.schedule
-        if arrangement:
+    def _schedule(self) -> Schedule:
+        name, optimiser = self.settings.schedule, self.optimiser.create()
+        if isinstance(self.communicator, RankGrid):
             if name == "greedy":
-                raise FaustnetError("The greedy schedule trains in one process: start it without torchrun.")
-            return Distributed(self.method, self.train, self.optimiser, arrangement)
+                raise FaustnetError("training.schedule greedy trains in one process: start it without torchrun.")
+            return Sequential(self.method, self.train, optimiser, RankPart(self.method, self.communicator))
         if name == "auto":
             name = "wavefront" if self.device.type == "cuda" and isinstance(self.method, LocalMethod) else "sequential"
-        return SCHEDULES[name](self.method, self.train, self.optimiser)
+        return SCHEDULES[name](self.method, self.train, optimiser)
 
     @property
     def epochs(self) -> int:
-        """In all stages together."""
-        return self.settings.epochs * self.schedule.stages
+        """Number of epochs in all phases together."""
+        return self.settings.epochs * self.schedule.phases
 
     @property
     def finished(self) -> bool:
         return len(self.history) == self.epochs
 
     def stop(self) -> None:
-        """End `run` after the batch that is under way."""
+        """Make `run` return after the current batch."""
         self.stopping = True
 
     def run(self, on_batch: Callable[[], None], on_epoch: Callable[[Epoch], None]) -> bool:
-        """Train to the end, or until `stop`; whether the end was reached. `on_epoch` finds a state worth saving."""
+        """Train to the end, or until `stop`, and return whether the end was reached. `on_epoch` may save the state."""
         with seeded(self.seed, self.device):
             set_generator_states(self._generators, self.device)
-            while not (self.finished or self._stops_now()):
-                if self.schedule.stage != self._stage:
-                    self.schedule.enter(self._stage)
-                with multiplying(self.settings.precision):
-                    complete = self._run_batches(on_batch)
+            while not (self.finished or self.communicator.stops_now(self.stopping)):
+                if self.schedule.phase != self._phase:
+                    self.schedule.enter(self._phase)
+                with matmul_precision(self.settings.precision):
+                    complete = self._train_epoch(on_batch)
                 if complete:
                     self._close_epoch()
                 self._generators = generator_states(self.device)
@@ -142,28 +111,22 @@ class Trainer:
         self.schedule.release()
         return self.finished
 
-    def _stops(self) -> bool:
-        """Whether to stop before the next batch."""
-        return self.agreement.stops(self.stopping) if self.agreement else self.stopping
-
-    def _stops_now(self) -> bool:
-        """The same between epochs."""
-        return self.agreement.stops_now(self.stopping) if self.agreement else self.stopping
-
     @property
-    def _stage(self) -> int:
-        """That the next epoch belongs to."""
-        return min(len(self.history) // self.settings.epochs, self.schedule.stages - 1)
+    def _phase(self) -> int:
+        """The phase of the next epoch."""
+        return min(len(self.history) // self.settings.epochs, self.schedule.phases - 1)
 
-    def _run_batches(self, on_batch: Callable[[], None]) -> bool:
-        """The rest of this epoch, or up to a stop; whether it was all of it. Nothing in here waits for the device."""
+    def _train_epoch(self, on_batch: Callable[[], None]) -> bool:
+        """Train on the rest of this epoch, or until a stop, and return whether it is complete. Nothing in the loop waits for
+        the device."""
         self.method.train()
+        self.method.mark_ready(False)
         begin = time.perf_counter()
         epoch, size = len(self.history), self.settings.batch_size
         shuffle = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         count = len(self.train.labels)
         order = torch.randperm(count, generator=shuffle) if self.members is None else balanced(self.members, count, shuffle)
-        place = epoch % self.settings.epochs  # in its stage
+        place = epoch % self.settings.epochs  # in its phase
         self.method.enter_epoch(place / max(1, self.settings.epochs - 1))
         first_step = place * self.batches
         steps = self.settings.epochs * self.batches
@@ -171,7 +134,7 @@ class Trainer:
         batches = order[: self.batches * size].view(self.batches, size)
         with self.schedule.feed.reading(batches, self.batch):
             self.schedule.begin(batches, torch.tensor(rates, dtype=torch.float64), self.batch)
-            while self.batch < self.batches and not self._stops():
+            while self.batch < self.batches and not self.communicator.stops(self.stopping):
                 self.schedule.step()
                 self.batch += 1
                 on_batch()
@@ -186,7 +149,7 @@ class Trainer:
     def _check_finite(self) -> None:
         if what := self._not_finite():
             raise Diverged(
-                f"{what} is no longer a finite number in epoch {len(self.history) + 1}: "
+                f"{what} is no longer finite in epoch {len(self.history) + 1}: "
                 f"try a learning rate below {self.optimiser.learning_rate:g}, or a warm-up."
             )
 
@@ -197,24 +160,24 @@ class Trainer:
                 return f"The loss of {learners[number]}" if len(learners) > 1 else "The loss"
         for name, parameter in self.method.named_parameters():
             if not parameter.isfinite().all():
-                room, _, *rest = name.split(".")
-                return f"A weight of layer {int(rest[0]) + 1}" if room == "network" else f"A weight of the {room}"
+                owner, _, *rest = name.split(".")
+                return f"A weight of layer {int(rest[0]) + 1}" if owner == "network" else f"A weight of the {owner}"
         return None
 
     def _close_epoch(self) -> None:
-        """Measure, write the line of the history, and go on to the next epoch or stage."""
-        losses: list[float | None] = [None] * (len(self.schedule.layers) * self.schedule.stages)
+        """Evaluate, add an epoch to the history, and start the next epoch."""
+        losses: list[float | None] = [None] * (len(self.schedule.layers) * self.schedule.phases)
         for layer, loss in zip(self.schedule.layers, self.schedule.totals.tolist(), strict=True):
             losses[layer] = loss / self.batches
         number = len(self.history) + 1
         due = number % self.settings.evaluate_every == 0 or number == self.epochs
-        alone, first, accuracy = self._measured() if due and self.measures else ([], [], None)
+        alone, first, accuracy = self._evaluated() if due and self.communicator.is_first else ([], [], None)
         self.history.append(Epoch(number, losses, alone, first, accuracy, self.rate, self.seconds))
         self.batch, self.seconds = 0, 0.0
         self.schedule.totals.zero_()
 
-    def _measured(self) -> tuple[list[float | None], list[float | None], float | None]:
-        """Each voter's accuracy, that of the first ones together, and of all whose layers have begun to train."""
+    def _evaluated(self) -> tuple[list[float | None], list[float | None], float | None]:
+        """Return the accuracy of each voter, of the first ones together, and of all whose layers have begun to train."""
         with evaluating(self.method):
             self.method.make_ready(self.train)
         layers, begun = len(self.method.network), self.schedule.layers.stop
@@ -228,16 +191,16 @@ class Trainer:
         return alone, first, result.accuracy
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that `restore` needs: tensors, and plain facts for JSON."""
+        """Return all that `restore` needs: tensors, and values for JSON."""
         tensors = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
         tensors |= {f"generator.{name}": tensor for name, tensor in self._generators.items()}
-        if self.schedule.stage == self._stage:  # the next stage begins with an optimiser that remembers nothing
+        if self.schedule.phase == self._phase:  # the next phase starts with a fresh optimiser
             tensors |= {f"optimiser.{name}": tensor for name, tensor in self.schedule.state().items()}
         facts = {"history": [asdict(epoch) for epoch in self.history], "batch": self.batch, "seconds": self.seconds}
         return tensors | {"totals": self.schedule.totals}, facts
 
     def state_on_host(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The same with all tensors on the CPU, for another process."""
+        """Return the state with all tensors on the CPU, for another process."""
         tensors, facts = self.state()
         return {name: tensor.cpu() for name, tensor in tensors.items()}, facts
 
@@ -253,17 +216,17 @@ class Trainer:
         self.batch, self.seconds = int(facts["batch"]), float(facts["seconds"])
         if len(self.history) > self.epochs or not 0 <= self.batch < self.batches:
             raise ValueError("the state is of another training")
-        self.schedule.enter(self._stage)
+        self.schedule.enter(self._phase)
         self.schedule.totals.copy_(tensors["totals"])
         self.schedule.restore(groups["optimiser"])
         self._generators = groups["generator"]
         with seeded(self.seed, self.device):
-            set_generator_states(self._generators, self.device)  # to find out now whether they are good
+            set_generator_states(self._generators, self.device)  # to find out now whether they are valid
 
 
 def balanced(members: Sequence[Tensor], count: int, generator: torch.Generator) -> Tensor:
-    """So many positions in random order, of every class alike up to one; a class's positions, (n_c,), come equally often up
-    to one. → (count,)"""
+    """Return positions in random order, equally many of every class up to one; a class's positions, (n_c,), appear equally
+    often up to one. → (count,)"""
     share = -(-count // len(members))
     found = []
     for own in members:
@@ -271,39 +234,3 @@ def balanced(members: Sequence[Tensor], count: int, generator: torch.Generator) 
         found.append(torch.cat(rounds)[:share])
     turns = torch.stack(found, dim=1).flatten()[:count]  # one of each class at a time
     return turns[torch.randperm(count, generator=generator)]
-
-
-@contextmanager
-def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
-    """The trainer is stopped after its batch; a second signal interrupts at once, but for one of several ranks, to which
-    torchrun passes on what they have had from the terminal."""
-
-    def stop() -> None:
-        if trainer.stopping and not trainer.agreement:
-            raise KeyboardInterrupt
-        trainer.stop()
-
-    with on_signals(stop):
-        yield
-
-
-@contextmanager
-def on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call this on Ctrl-C, on a request to terminate, or when the terminal is closed; a signal that the process ignores
-    stays ignored. Only the main thread hears of signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def hear(number: int, frame: Any) -> None:
-        stop()
-
-    names = ("SIGINT", "SIGTERM", "SIGHUP")  # of which not every system has the last
-    known = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    heard = [number for number in known if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, hear) for number in heard}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

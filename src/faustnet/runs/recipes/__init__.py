@@ -5,11 +5,12 @@ import math
 import os
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -19,9 +20,10 @@ from faustnet.errors import STEERING, FaustnetError, unknown
 from faustnet.methods import PredictionSettings, method_named
 from faustnet.nn.network import NetworkSettings
 from faustnet.training.optimisers import OptimiserSettings
-from faustnet.training.trainer import TrainingSettings
+from faustnet.training.settings import TrainingSettings
 
 FAMILIES = ("best/DATASET/NAME", "paper/METHOD", "tuned/DATASET/METHOD")  # of recipes that come with the package
+_ITEMS: dict[type, str] = {int: "whole numbers", float: "numbers", str: "words"}
 LARGEST_NUMBER = 2**32  # of any whole number in a recipe
 LARGEST_FILE = 16 << 10  # bytes of a recipe; a key of many parts takes time by the square of their number
 LARGEST_IMAGE = 512  # pixels along a side of the user's own images
@@ -74,16 +76,15 @@ class Recipe:
     prediction: PredictionSettings = field(default_factory=PredictionSettings)
 
     def __post_init__(self) -> None:
-        defaults = method_named(self.method).options()
-        types = {name: tuple[int, ...] if default == () else type(default) for name, default in defaults.items()}
-        given = _fitting(self.options, types, f"the method {self.method}")
-        object.__setattr__(self, "options", defaults | given)  # all of them, so that a run knows what it was made with
+        method = method_named(self.method)
+        given = _fitting(self.options, method.option_types(), f"the method {self.method}")
+        object.__setattr__(self, "options", method.options() | given)  # also the defaults, so that a run has them all
         if self.seed < 0:
             raise FaustnetError(f"The seed is 0 or more, not {self.seed}.")
-        if self.training.schedule == "greedy" and (self.data.augmentation or self.options.get("mixup")):
+        if self.training.schedule == "greedy" and self.data.augmentation:
             raise FaustnetError(
-                "The greedy schedule trains on activations that are cached once, so it cannot distort or blend images: "
-                "use another one, or leave out MixUp, flip, crop, cutout, rotation and zoom."
+                "training.schedule greedy caches activations, so it cannot augment images: use another schedule, or leave "
+                "out flip, crop, cutout, rotation and zoom."
             )
 
 
@@ -174,8 +175,9 @@ def to_toml(table: Mapping[str, Any]) -> str:
     """The tables of a recipe as a file has them."""
     lines = [_line(key, value) for key, value in table.items() if not isinstance(value, dict)]
     for section, values in table.items():
-        if isinstance(values, dict):
-            lines += ["", f"[{section}]", *(_line(key, value) for key, value in values.items())]
+        if isinstance(values, dict):  # TOML has no null: an option that is None is left out
+            given = (_line(key, value) for key, value in values.items() if value is not None)
+            lines += ["", f"[{section}]", *given]
     return "\n".join(lines) + "\n"
 
 
@@ -247,11 +249,15 @@ def _converted(value: Any, kind: Any, what: str) -> Any:
         value = value.item()
     if kind is str and isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if get_origin(kind) is tuple:
+    if NoneType in get_args(kind):
+        if value is None:
+            return None
+        kind = next(part for part in get_args(kind) if part is not NoneType)
+    if get_origin(kind) in (tuple, Sequence):
         item_kind = get_args(kind)[0]
         if isinstance(value, list | tuple):
             return tuple(_converted(item, item_kind, f"each of {what}") for item in value)
-        raise FaustnetError(f"{what} is a list of {'whole ' if item_kind is int else ''}numbers, not {_shown(value)}.")
+        raise FaustnetError(f"{what} must be a list of {_ITEMS.get(item_kind, 'values')}, got {_shown(value)}.")
     if kind is float and type(value) is int and abs(value) <= LARGEST_NUMBER:
         return float(value)
     if kind in (int, float, str, bool) and type(value) is not kind:

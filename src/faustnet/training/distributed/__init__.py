@@ -1,8 +1,10 @@
-"""One training in several processes, the ranks: which of them does what, and what becomes of them all if one fails."""
+"""One training in several processes, the ranks: who trains what, and what happens if one of them fails."""
 
-from faustnet.training.distributed.agreement import Agreement
-from faustnet.training.distributed.arrangement import Arrangement, counts_of, from_first, require_alike
-from faustnet.training.distributed.schedule import Distributed
+from faustnet.training.distributed.communicator import Communicator, RankGrid, SingleProcess, grid_size
+from faustnet.training.distributed.part import NetworkPart, RankPart, WholeNetwork
 from faustnet.training.distributed.world import Ranks, here, joined
 
-__all__ = ["Agreement", "Arrangement", "Distributed", "Ranks", "counts_of", "from_first", "here", "joined", "require_alike"]
+__all__ = [
+    "Communicator", "NetworkPart", "RankGrid", "RankPart", "Ranks", "SingleProcess", "WholeNetwork", "grid_size", "here",
+    "joined",
+]  # fmt: skip

@@ -16,6 +16,10 @@ class Agreement:
     """
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the votes of an earlier training."""
         self.every, self.left = 1, 0
         self.vote: tuple[torch.Tensor, dist.Work] | None = None
         self.began, self.batches = time.monotonic(), 0  # since then

@@ -14,9 +14,9 @@ from datetime import timedelta
 import torch
 from torch import distributed as dist
 
-from faustnet.training.distributed.arrangement import LONG, Arrangement, Result, from_first, require_alike
-from faustnet.training.distributed.watch import First, Other, Watch
 from faustnet.errors import FaustnetError, require
+from faustnet.training.distributed.communicator import TIMEOUT, RankGrid, Value, broadcast, require_equal
+from faustnet.training.distributed.watch import First, Other, Watch
 
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 COME = timedelta(minutes=5)  # within which all ranks have come
@@ -42,14 +42,18 @@ class Ranks:
         """Which of the ranks on its machine this is."""
         return self.hosts[: self.rank].count(self.hosts[self.rank])
 
-    def from_first(self, function: Callable[[], Result]) -> Result:
-        """What the first rank found, which alone has looked."""
-        return from_first(function)
+    def broadcast(self, value: Value) -> Value:
+        """Return the first rank's value on all ranks."""
+        return broadcast(value)
 
-    def arranged(self, row_ranks: int, stages: int, kind: torch.device) -> Arrangement:
-        """With devices of this kind."""
-        require_alike(kind.type, "kind of device")
-        return Arrangement.make(row_ranks, stages, self._device(kind))
+    def from_first(self, function: Callable[[], Value]) -> Value:
+        """Call a function on the first rank, and return its result on all ranks."""
+        return broadcast(function() if self.is_first else None)  # type: ignore[return-value]
+
+    def grid(self, row_ranks: int, stages: int, kind: torch.device) -> RankGrid:
+        """Return all ranks as a grid, on devices of this kind."""
+        require_equal(kind.type, "kind of device")
+        return RankGrid.create(row_ranks, stages, self._device(kind))
 
     def _device(self, kind: torch.device) -> torch.device:
         """A GPU of its own for each rank of a machine; CPUs are shared."""
@@ -141,7 +145,7 @@ def _join() -> Ranks:
         store.set(f"host/{rank}", socket.gethostname())
         store.wait([f"host/{other}" for other in range(count)], COME)
         hosts = tuple(store.get(f"host/{other}").decode() for other in range(count))
-        dist.init_process_group("gloo", store=dist.PrefixStore("group", store), rank=rank, world_size=count, timeout=LONG)
+        dist.init_process_group("gloo", store=dist.PrefixStore("group", store), rank=rank, world_size=count, timeout=TIMEOUT)
     except (dist.DistError, OSError, RuntimeError) as error:
         raise FaustnetError(
             f"Rank {rank} could not reach the others at {address}:{port} ({str(error).splitlines()[0]}): check that all "

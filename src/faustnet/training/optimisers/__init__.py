@@ -1,6 +1,6 @@
-"""Optimisers: which one, its learning rate at each step, and how it works on several layers at once."""
+"""Optimisers: their settings in a recipe, the learning rate of each step, and the update of several layers at once."""
 
-from faustnet.training.optimisers.settings import OptimiserSettings, remembered
-from faustnet.training.optimisers.stacked import StackedOptimiser
+from faustnet.training.optimisers.base import Optimiser, state_tensors
+from faustnet.training.optimisers.settings import OPTIMISERS, OptimiserSettings
 
-__all__ = ["OptimiserSettings", "StackedOptimiser", "remembered"]
+__all__ = ["OPTIMISERS", "Optimiser", "OptimiserSettings", "state_tensors"]

@@ -1,13 +1,14 @@
 """Muon: a matrix moves by the nearest orthogonal one to its momentum, so that all of its directions move alike."""
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's, as torch has them
+from faustnet.training.optimisers.base import BETAS, EPSILON, Optimiser, adam_change
+
 ROUNDS = 5
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # drives singular values to about 1 in five rounds
 ADAMS_SIZE = 0.2  # about the root mean square of what Adam changes, at a learning rate of 1
@@ -37,7 +38,37 @@ def muon_change(momentum: Tensor, gradient: Tensor, share: float) -> Tensor:
     return (size * orthogonalised(flat)).view_as(ahead)
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(Optimiser):
+    """Muon for parameters of two dimensions and more, AdamW for the others."""
+
+    name: ClassVar[str] = "muon"
+    decoupled: ClassVar[bool] = True
+
+    def _torch_optimiser(self, parameters: list[nn.Parameter], rate: Tensor) -> torch.optim.Optimizer:
+        return TorchMuon(parameters, rate, self.settings.momentum, self.settings.weight_decay)
+
+    def slots(self, dimensions: int) -> tuple[str, ...]:
+        return ("momentum_buffer",) if dimensions > 1 else ("exp_avg", "exp_avg_sq")
+
+    @torch.no_grad()
+    def update(self, weight: Tensor, gradient: Tensor, state: Sequence[Tensor], factors: Tensor, copy: Tensor) -> None:
+        if weight.dim() <= 2:  # vectors of n layers
+            super().update(weight, gradient, state, factors, copy)
+            return
+        gradient, (momentum,), share = gradient.to(weight.dtype), state, self.settings.momentum
+        factors = factors.to(weight.dtype)
+        _, _, kept, rate = (factor.view(-1, *[1] * (weight.dim() - 1)) for factor in factors.unbind(dim=1))
+        active = (rate > 0).to(rate.dtype)
+        momentum.lerp_(gradient, active * (1 - share))
+        weight.mul_(1 - active * (1 - kept)).sub_(rate * muon_change(momentum, gradient, share))
+        if copy is not weight:
+            copy.copy_(weight)
+
+    def _change(self, gradient: Tensor, active: Tensor, root: Tensor, *state: Tensor) -> Tensor:
+        return adam_change(gradient, active, root, *state)
+
+
+class TorchMuon(torch.optim.Optimizer):
     """Muon for parameters of two dimensions and more, which are (outputs, …), those of one shape together; AdamW for the
     others. The learning rate is a tensor, and nothing here waits for the device."""
 
@@ -65,7 +96,7 @@ class Muon(torch.optim.Optimizer):
     def _adam(self, parameters: list[nn.Parameter], share: float) -> Iterable[Tensor]:
         for parameter in parameters:
             memory = self._memory(parameter)
-            yield adam_change(memory["exp_avg"], memory["exp_avg_sq"], _gradient(parameter), memory["step"])
+            yield _adam_step(memory["exp_avg"], memory["exp_avg_sq"], _gradient(parameter), memory["step"])
 
     def _memory(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         memory = self.state[parameter]
@@ -81,8 +112,8 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     return parameter.grad
 
 
-def adam_change(mean: Tensor, square: Tensor, gradient: Tensor, step: Tensor) -> Tensor:
-    """By what Adam changes a parameter, at a learning rate of 1; its two moments are brought up to date."""
+def _adam_step(mean: Tensor, square: Tensor, gradient: Tensor, step: Tensor) -> Tensor:
+    """Update Adam's two moments and return the change of a parameter at a learning rate of 1."""
     mean.lerp_(gradient, 1 - BETAS[0])
     square.lerp_(gradient.square(), 1 - BETAS[1])
     step = step.to(gradient.dtype)

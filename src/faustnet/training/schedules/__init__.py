@@ -1,4 +1,4 @@
-"""In which order the layers work on the batches. It never changes what is learned, the greedy schedule aside."""
+"""Schedules: in which order the layers process the batches. Only the greedy schedule changes what is learned."""
 
 from faustnet.training.schedules.base import Schedule
 from faustnet.training.schedules.greedy import Greedy

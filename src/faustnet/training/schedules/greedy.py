@@ -3,66 +3,97 @@
 import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from faustnet.errors import FaustnetError, require
+from faustnet.methods import STATISTICS_IMAGES, Method, Source, some_positions
+from faustnet.nn.layers import Layer
 from faustnet.system.devices import free_memory
-from faustnet.errors import FaustnetError
-from faustnet.methods import SETTLED, Method, Source, some_positions
-from faustnet.training.optimisers import OptimiserSettings
-from faustnet.training.schedules.base import OneOptimiser, local
-from faustnet.training.schedules.feeds import feed_from
+from faustnet.training.optimisers import Optimiser
+from faustnet.training.schedules.base import Schedule, local
+from faustnet.training.schedules.feed import feed_from
+from faustnet.training.schedules.sequential import TorchUpdates
+from faustnet.training.schedules.step_graph import buffers_in_place
 
 CHUNK = 1024  # images walked at once when activations are cached
 
 
-class Greedy(OneOptimiser):
-    """A layer trains on the activations that the finished layers gave once and for all, so only one layer has gradients
-    and an optimiser's memory. Activations that would take more than half of the free memory lie in a file."""
+class Greedy(Schedule):
+    """A layer trains on the cached activations of the finished layers before it. So only one layer has gradients and
+    optimiser state. Activations that would take more than half of the free memory are cached in a file."""
 
     name = "greedy"
 
-    def __init__(self, method: Method, train: Source, optimiser: OptimiserSettings):
+    def __init__(self, method: Method, train: Source, optimiser: Optimiser):
         super().__init__(method, train, optimiser)
         self.local = local(method, self.name)
-        self.stages = len(method.network)
+        require(
+            not self.local.blends_images,
+            "training.schedule greedy caches activations, so it cannot blend images: use another schedule, or no MixUp.",
+        )
+        self.phases = len(method.network)
         self.finished = 0  # layers whose activations are cached
-        self.received: Source = train  # what the layer of this stage is fed from
+        self.received: Source = train  # the input of this phase's layer
 
-    def _make_ready(self) -> None:
+    def _set_up(self) -> None:
         training = self.method.training
         self.method.eval()
-        while self.finished < self.stage:
+        while self.finished < self.phase:
             layer = self.method.network[self.finished]
-            layer.settle(self._rows(some_positions(self.train, SETTLED)))
+            layer.update_statistics(self._rows(some_positions(self.train, STATISTICS_IMAGES)))
             self.received = self._after(layer)
             self.finished += 1
         self.method.train(training)
         self.local.feed_from(self.received)
         self.feed = feed_from(self.received)
-        self.optimiser = self.settings.make(self.method.network[self.stage].parameters())
+        self.updates = TorchUpdates(self.optimiser, self.method, self.method.network[self.phase].parameters())
 
     @property
     def layers(self) -> range:
-        return range(self.stage, self.stage + 1)
+        return range(self.phase, self.phase + 1)
 
     @property
     def _recordable(self) -> bool:
         on_device = not isinstance(self.received, CachedActivations) or self.received.activations.device == self.device
         return super()._recordable and on_device
 
-    def _tick(self) -> None:
-        index, rate = self.plan.read()
+    def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
+        self.table.fill([batches, rates], first)
+
+    def step(self) -> None:
+        self.graph.enqueue()
+
+    def drain(self) -> None:
+        self.graph.flush()
+
+    def _train_batches(self, count: int) -> None:
+        layer = self.method.network[self.phase]
+        for _ in range(count):
+            with buffers_in_place(layer.modules()):
+                self._train_batch(layer)
+
+    def _train_batch(self, layer: Layer) -> None:
+        index, rate = self.table.read()
         y = self.received.labels[index]
-        _, embedding = self.method.network[self.stage](self.local.rows(self.feed.augmented(index), y))
-        layers = slice(self.stage, self.stage + 1)
-        losses = self.local.local_loss(embedding.unsqueeze(0), y.unsqueeze(0), layers)
-        losses.sum().backward()
-        self._take_step(rate)
-        self.totals += losses.detach()
+        _, embedding = layer(self.local.rows(self.feed.augmented(index), y).flatten(1))
+        loss = self.local.local_loss(embedding, y, self.phase)
+        if loss.requires_grad:
+            loss.backward()
+            self.updates.step(rate)
+        self.totals += loss.detach()
+
+    def _changes(self) -> list[Tensor]:
+        return [*self.method.parameters(), *self.method.buffers(), *self.updates.changes()]
+
+    def state(self) -> dict[str, Tensor]:
+        return self.updates.state()
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        self.updates.restore(tensors)
 
     def _rows(self, positions: Tensor) -> Tensor:
         """All that the images there can become, as they were received. (b,) → (b · V, d)"""
@@ -70,7 +101,7 @@ class Greedy(OneOptimiser):
         return self.local.variants(x) if self.received is self.train else x.flatten(0, -2)
 
     @torch.no_grad()
-    def _after(self, layer: nn.Module) -> "CachedActivations":
+    def _after(self, layer: Layer) -> "CachedActivations":
         """What this layer makes of all that it was fed from: (n, w), or (n, V, w) where an image has V variants."""
         everything = torch.arange(len(self.train.labels), device=self.device)
         passed: Tensor | None = None
@@ -79,14 +110,14 @@ class Greedy(OneOptimiser):
             variants = len(activation) // len(chunk)
             activation = activation.view(len(chunk), *([variants] if variants > 1 else []), -1)
             if passed is None:
-                passed, done = room_for((len(everything), *activation.shape[1:]), activation), 0
+                passed, done = allocate((len(everything), *activation.shape[1:]), activation), 0
             passed[done : done + len(chunk)] = activation
             done += len(chunk)
         assert passed is not None
         return CachedActivations(passed, self.train.labels, self.train.class_names)
 
 
-def room_for(shape: tuple[int, ...], like: Tensor) -> Tensor:
+def allocate(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """An empty tensor: on the device, or mapped to a temporary file where it would take too much memory."""
     size = math.prod(shape) * like.element_size()
     if size <= free_memory(like.device) // 2:

@@ -1,28 +1,170 @@
-"""Algorithm 1: every batch goes through all layers."""
+"""Algorithm 1: every batch passes through all layers, one after the other."""
+
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
+from torch import Tensor, nn
 
-from faustnet.training.schedules.base import OneOptimiser
+from faustnet.methods import LocalMethod, Method, Source
+from faustnet.training.distributed.part import NetworkPart, WholeNetwork
+from faustnet.training.distributed.row_parallel import RowParallel
+from faustnet.training.optimisers import Optimiser, state_tensors
+from faustnet.training.schedules.base import Schedule
+from faustnet.training.schedules.step_graph import buffers_in_place
 
 
-class Sequential(OneOptimiser):
-    """Each layer passes on what it computed before its update. The layers whose losses come together take their steps
-    together, so that there are never more gradients than theirs."""
+class Sequential(Schedule):
+    """Each layer passes on the activation that it computed before its update. Layers whose losses are computed together are
+    updated together, so that only their gradients are in memory.
+
+    `part` says which layers and which rows of a batch this process trains; by default all of them.
+    """
 
     name = "sequential"
 
-    def _make_ready(self) -> None:
-        self.optimiser = self.settings.make(self.method.parameters())
+    def __init__(self, method: Method, train: Source, optimiser: Optimiser, part: NetworkPart | None = None):
+        super().__init__(method, train, optimiser)
+        self.part = part or WholeNetwork(method)
+        self.losses_at_once = method.network.losses_at_once if getattr(method, "has_batched_loss", False) else 1
+
+    @property
+    def about(self) -> str:
+        return self.part.about or self.name
 
     @property
     def layers(self) -> range:
         return range(len(self.method.learners))
 
-    def _tick(self) -> None:
-        index, rate = self.plan.read()
+    @property
+    def _recordable(self) -> bool:
+        return super()._recordable and self.part.alone
+
+    def _set_up(self) -> None:
+        own = (p for number in self.part.layers for p in self.method.network[number].parameters())
+        self.updates = TorchUpdates(self.optimiser, self.method, self.method.parameters() if self.part.alone else own)
+        self.row_parallel: RowParallel | None = None
+
+    def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
+        self.table.fill([batches, rates], first)
+        if not self.part.alone:
+            index = batches[0].to(self.device)
+            self.part.begin(lambda: self._rows(index, self.train.labels[index]), len(batches) - first)
+        if self.part.shard is not None and isinstance(self.method, LocalMethod):
+            self.row_parallel = RowParallel(self.method, self.part, self.updates, self.totals)
+
+    def step(self) -> None:
+        self.graph.enqueue()
+
+    def drain(self) -> None:
+        self.graph.flush()
+        if self.row_parallel:
+            self.row_parallel.finish()
+        self.part.finish(self.updates, self.totals)
+
+    def _train_batches(self, count: int) -> None:
+        for _ in range(count):
+            with buffers_in_place(self.method.modules()):
+                self._train_batch()
+
+    def _train_batch(self) -> None:
+        """Train on the next batch: forward, loss, backward and update of one layer, or of a few, after the other."""
+        index, rate = self.table.read()
+        y = self.train.labels[index]
+        if not isinstance(self.method, LocalMethod):
+            losses = self.method.losses(self.feed.augmented(index), y)
+        else:
+            rows = self.part.receive(lambda: self._rows(index, y))
+            if self.row_parallel:
+                self.row_parallel.train(rows, y, rate)
+                return
+            losses = self._layer_losses(rows, y)
         found = []
-        for losses in self.method.losses(self.feed.augmented(index), self.train.labels[index]):
-            losses.sum().backward()
-            self._take_step(rate)
-            found.append(losses.detach())
-        self.totals += torch.cat(found)
+        for loss in losses:
+            if loss.requires_grad:
+                loss.sum().backward()
+                self.updates.step(rate)
+            found.append(loss.detach())
+        self.totals[self.part.learners] += torch.cat(found)
+
+    def _rows(self, index: Tensor, y: Tensor) -> Tensor:
+        assert isinstance(self.method, LocalMethod)
+        return self.method.rows(self.feed.augmented(index), y).flatten(1)
+
+    def _layer_losses(self, rows: Tensor, y: Tensor) -> Iterator[Tensor]:
+        """Yield the losses of the layers, a few at a time, (n,). A layer's input is detached from the layer before."""
+        group: list[Tensor] = []
+        for number in self.part.layers:
+            activation, embedding = self.method.network[number](rows)
+            rows = activation.detach()
+            del activation
+            if number == self.part.layers[-1]:
+                self.part.send(rows)
+            if group and embedding.shape != group[0].shape:
+                yield self._loss(group, y, number)
+                group = []
+            group.append(embedding)
+            del embedding
+            if len(group) == self.losses_at_once or number == self.part.layers[-1]:
+                yield self._loss(group, y, number + 1)
+                group = []
+
+    def _loss(self, embeddings: list[Tensor], y: Tensor, end: int) -> Tensor:
+        """Return the losses of consecutive layers, up to number `end`. n × (R, e), (B,) → (n,)"""
+        assert isinstance(self.method, LocalMethod)
+        layers = slice(end - len(embeddings), end)
+        if self.method.has_batched_loss:
+            return self.method.batched_loss(torch.stack(embeddings), y.expand(len(embeddings), -1), layers)
+        return self.method.local_loss(embeddings[0], y, layers.start).unsqueeze(0)
+
+    def _changes(self) -> list[Tensor]:
+        return [*self.method.parameters(), *self.method.buffers(), *self.updates.changes()]
+
+    def state(self) -> dict[str, Tensor]:
+        return self.updates.state() | self.part.state
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        own = {key: tensor for key, tensor in tensors.items() if self.part.alone or key.split("/")[0] in self.updates.shapes}
+        self.part.state = {key: tensor for key, tensor in tensors.items() if key not in own}
+        self.updates.restore(own)
+
+
+class TorchUpdates:
+    """Updates of parameters by one of torch's optimisers, with its state by the parameters' names."""
+
+    def __init__(self, optimiser: Optimiser, method: Method, parameters: Iterable[nn.Parameter]):
+        self.optimiser = optimiser.torch_optimiser(parameters)
+        names = {parameter: name for name, parameter in method.named_parameters()}
+        updated = (parameter for group in self.optimiser.param_groups for parameter in group["params"])
+        self.shapes = {names[parameter]: parameter.shape for parameter in updated if parameter in names}  # in its order
+
+    def step(self, rate: Tensor) -> None:
+        """Update all parameters that have a gradient, and clear the gradients."""
+        for group in self.optimiser.param_groups:
+            group["lr"].copy_(rate)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+
+    def changes(self) -> list[Tensor]:
+        rates = [group["lr"] for group in self.optimiser.param_groups]
+        return [*state_tensors(self.optimiser), *rates]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state as {parameter/word: tensor}."""
+        names, state = list(self.shapes), self.optimiser.state_dict()["state"]
+        return {f"{names[n]}/{word}": tensor for n, values in state.items() for word, tensor in values.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Load a state; one without tensors is of a training that had taken no step."""
+        if not tensors:
+            return
+        numbers = {name: number for number, name in enumerate(self.shapes)}
+        whole = self.optimiser.state_dict()
+        whole["state"] = {}
+        for key, tensor in tensors.items():
+            name, word = key.split("/")
+            if tensor.shape not in ((), self.shapes[name]):
+                raise ValueError(f"the optimiser's {word} of {name} is of another network")
+            whole["state"].setdefault(numbers[name], {})[word] = tensor
+        if len(whole["state"]) != len(numbers):
+            raise ValueError("the optimiser's state has other parameters")
+        self.optimiser.load_state_dict(whole)

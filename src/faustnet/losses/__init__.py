@@ -1,0 +1,35 @@
+"""Loss functions and distances of the methods, and objectives made of several weighted losses.
+
+All of them can be used in any training loop. See `formulas` for the shapes.
+"""
+
+from faustnet.losses.formulas import (
+    competitive_loss,
+    goodness,
+    goodness_by_group,
+    goodness_loss,
+    marginal_contrastive_loss,
+    mixed,
+    paired_squared_distances,
+    similarity_matching_loss,
+    soft_minimum,
+    squared_distances,
+    symmetric_loss,
+    triplet_loss,
+    tuplet_loss,
+)
+from faustnet.losses.objective import (
+    Contrastive,
+    Objective,
+    ReferenceTuplet,
+    SimilarityMatching,
+    Term,
+    reference_tuplet_loss,
+)
+
+__all__ = [
+    "Contrastive", "Objective", "ReferenceTuplet", "SimilarityMatching", "Term", "competitive_loss", "goodness",
+    "goodness_by_group", "goodness_loss", "marginal_contrastive_loss", "mixed", "paired_squared_distances",
+    "reference_tuplet_loss", "similarity_matching_loss", "soft_minimum", "squared_distances", "symmetric_loss",
+    "triplet_loss", "tuplet_loss",
+]  # fmt: skip

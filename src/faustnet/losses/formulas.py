@@ -1,0 +1,170 @@
+"""Loss functions and distances of the methods, as pure functions on tensors.
+
+Shapes: B anchors, C classes, K references per class, e embedding values. Leading dimensions (…) are layers that are
+computed together and independently of each other. Every loss is a mean over the batch.
+
+Distances are squared Euclidean distances, as in Section IV.A of the paper. `scale` multiplies them before an exponential
+or a margin, because a squared distance over hundreds of dimensions is too large for either.
+
+Arguments are checked by shape and type. The range of `labels` is checked on the CPU only, because reading values from a
+GPU would wait for it: there, a label out of range gives NaN or a CUDA device-side assertion.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from faustnet.errors import FaustnetError, require
+from faustnet.losses.checks import check_floating, check_labels, check_margin, check_pairs, check_tuplet_options
+
+NEVER_IGNORED = torch.iinfo(torch.int64).min  # PyTorch's default, -100, would give a loss of 0
+
+
+def goodness(activity: Tensor) -> Tensor:
+    """Eq. 1: return the sum of squares of each row. (…, B, units) → (…, B)"""
+    return exact(activity, "activity").square().sum(dim=-1)
+
+
+def goodness_loss(positive: Tensor, negative: Tensor, threshold: float) -> Tensor:
+    """Eq. 2: Forward-Forward loss of the goodness of positive and negative rows. (…, B) each → (…)"""
+    check_pairs(positive, negative)
+    return 0.5 * (functional.softplus(threshold - positive) + functional.softplus(negative - threshold)).mean(dim=-1)
+
+
+def symmetric_loss(positive: Tensor, negative: Tensor, sharpness: float) -> Tensor:
+    """SymBa loss, log(1 + exp(−sharpness · (G⁺ − G⁻))), of the goodness of pairs of rows. (…, B) each → (…)"""
+    check_pairs(positive, negative)
+    return functional.softplus(-sharpness * (positive - negative)).mean(dim=-1)
+
+
+def goodness_by_group(activity: Tensor, classes: int, channels: int) -> Tensor:
+    """CwC goodness: for each class, return the mean square over all pixels of the channels that belong to the class.
+
+    The channels of a pixel are adjacent in `activity` and divided evenly among the classes, in the order of the classes.
+    (…, B, pixels · channels) → (…, B, C)
+    """
+    values = activity.shape[-1]
+    if classes < 1 or channels < 1 or channels % classes:
+        raise FaustnetError(f"channels must be a multiple of classes, got {channels} channels and {classes} classes.")
+    if values % channels:
+        raise FaustnetError(f"The last dimension of activity must be a multiple of channels ({channels}), got {values}.")
+    return exact(activity, "activity").square().unflatten(-1, (-1, classes, channels // classes)).mean(dim=(-3, -1))
+
+
+def competitive_loss(by_class: Tensor, labels: Tensor) -> Tensor:
+    """CwC loss, −log(exp(G_y) / Σ exp(G_c)), of the goodness of each class. (…, B, C), (…, B) → (…)"""
+    return tuplet_loss(-by_class, labels)
+
+
+def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: float | Tensor, temperature: float) -> Tensor:
+    """FFCM loss: the supervised contrastive loss, with a margin added to the cosines of pairs of the same class.
+
+    Let s be the cosine of two rows, or min(s + margin, 1) if they have the same label. The loss of a row is the mean of
+    −log(exp(s / temperature) / Σ exp(s / temperature)) over the other rows of its class, where the sum is over all other
+    rows, minus the logarithm of the number of other rows of its class, which is the smallest value that the mean can
+    take. A row that is the only one of its class has loss 0.
+
+    `margin` is a number, or a tensor with one margin per layer. (…, B, e), (…, B), () or (…) → (…)
+    """
+    check_labels(labels, embedding.shape[:-1])
+    require(temperature > 0, f"temperature must be above 0, got {temperature}.")
+    check_margin(margin, embedding.shape[:-2])
+    rows = functional.normalize(exact(embedding), dim=-1)
+    itself = torch.eye(rows.shape[-2], dtype=torch.bool, device=rows.device)
+    alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)) & ~itself
+    cosines = torch.matmul(rows, rows.mT)
+    closer = (cosines + (margin[..., None, None] if isinstance(margin, Tensor) else margin)).clamp_max(1)
+    logits = (torch.where(alike, closer, cosines) / temperature).masked_fill(itself, -math.inf)
+    log_shares = logits - logits.logsumexp(dim=-1, keepdim=True)
+    total = torch.where(alike, log_shares, 0).sum(dim=-1)
+    others = alike.sum(dim=-1).clamp_min(1)
+    return -(total / others + others.log()).mean(dim=-1)
+
+
+def similarity_matching_loss(embedding: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
+    """Mean squared difference between the cosines of all pairs of rows and the cosines of their one-hot labels.
+
+    This is the similarity matching loss of Nøkland and Eidnes (2019) without subtracting the mean of each row. If the
+    rows were `mixed` with `shares`, so are the labels. (…, B, e), (…, B), (B,) → (…)
+    """
+    check_labels(labels, embedding.shape[:-1])
+    rows = functional.normalize(exact(embedding), dim=-1)
+    alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)).to(rows.dtype)  # the products of one-hot labels
+    products = mixed(mixed(alike, shares).mT, shares)
+    lengths = products.diagonal(dim1=-2, dim2=-1).sqrt()
+    targets = products / (lengths.unsqueeze(-1) * lengths.unsqueeze(-2))
+    return (torch.matmul(rows, rows.mT) - targets).square().mean(dim=(-2, -1))
+
+
+def squared_distances(anchors: Tensor, references: Tensor) -> Tensor:
+    """Return d(a, b) = ‖a − b‖² for every anchor and every reference. (…, B, e), (…, R, e) → (…, B, R)
+
+    Computed as ‖a‖² + ‖b‖² − 2 a·b: one matrix product, and no (B, R, e) tensor in the forward or backward pass. Rounding
+    can make this negative for close pairs: the value is then set to 0, and the gradient stays 2 (a − b).
+    """
+    anchors, references = exact(anchors, "anchors"), exact(references, "references")
+    products = torch.matmul(anchors, references.mT)
+    distances = torch.sub(references.square().sum(dim=-1).unsqueeze(-2), products, alpha=2) + goodness(anchors).unsqueeze(-1)
+    distances.detach().clamp_min_(0)  # in place and outside the graph: the gradient does not see it
+    return distances
+
+
+def paired_squared_distances(anchors: Tensor, others: Tensor) -> Tensor:
+    """Return d(a, b) = ‖a − b‖² for every anchor and each of its own N rows. (…, B, e), (…, B, N, e) → (…, B, N)"""
+    return (exact(anchors, "anchors").unsqueeze(-2) - exact(others, "others")).square().sum(dim=-1)
+
+
+def soft_minimum(distances: Tensor, scale: float) -> Tensor:
+    """Combine the distances to the K references of a class: −log(mean(exp(−scale · d))) / scale. (…, K) → (…)
+
+    The result lies between the smallest distance and the mean distance. For K = 1 it is the distance itself.
+    """
+    if distances.shape[-1] == 1:
+        return distances.squeeze(-1)
+    log_mean = torch.logsumexp(-scale * distances, dim=-1) - math.log(distances.shape[-1])
+    return log_mean / -scale
+
+
+def triplet_loss(to_positive: Tensor, to_negative: Tensor, margin: float, scale: float = 1.0) -> Tensor:
+    """Eq. 3: triplet margin loss of the distances from each anchor to its positive and its negative. (…, B) each → (…)"""
+    check_pairs(to_positive, to_negative)
+    return functional.relu(scale * (to_positive - to_negative) + margin).mean(dim=-1)
+
+
+def tuplet_loss(distances: Tensor, labels: Tensor, scale: float = 1.0, label_smoothing: float = 0.0) -> Tensor:
+    """Eq. 4: (N+1)-tuplet loss. `labels` gives the column of `distances` that belongs to the positive.
+
+    log(1 + Σ exp(d⁺ − d⁻)) is the cross entropy of softmax(−d), which does not overflow for large d.
+    (…, B, N + 1), (…, B) → (…)
+    """
+    check_floating(distances, "distances")
+    check_labels(labels, distances.shape[:-1], distances.shape[-1])
+    check_tuplet_options(scale, label_smoothing)
+    losses = functional.cross_entropy(
+        (-scale * distances).flatten(0, -2),
+        labels.flatten().long(),
+        ignore_index=NEVER_IGNORED,
+        label_smoothing=label_smoothing,
+        reduction="none",
+    )
+    return losses.view(labels.shape).mean(dim=-1)
+
+
+def mixed(rows: Tensor, shares: Tensor | None) -> Tensor:
+    """Mix each row with the next one: share · row + (1 − share) · next. The last row is mixed with the first.
+
+    Without shares, return the rows unchanged. (…, B, d), (B,) → (…, B, d)
+    """
+    if shares is None:
+        return rows
+    if shares.shape != rows.shape[-2:-1]:
+        raise FaustnetError(f"shares must have shape ({rows.shape[-2]},), one for each row, got {tuple(shares.shape)}.")
+    return torch.lerp(rows.roll(-1, dims=-2), rows, shares.to(rows.dtype).unsqueeze(-1))
+
+
+def exact(tensor: Tensor, name: str = "embedding") -> Tensor:
+    """Return the tensor in float32 or float64: distances are differences of large numbers and need that precision."""
+    check_floating(tensor, name)
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -1,0 +1,198 @@
+"""Objectives: weighted sums of loss terms for methods whose anchors share their references."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from faustnet.errors import FaustnetError, require
+from faustnet.losses.checks import check_labels, check_tuplet_options
+from faustnet.losses.formulas import exact, goodness, marginal_contrastive_loss, mixed, similarity_matching_loss
+from faustnet.system.devices import has_triton
+
+
+class Term(nn.Module, ABC):
+    """One term of an objective, with its weight. Subclass it to add a term; a term has no parameters to train."""
+
+    def __init__(self, weight: float = 1.0):
+        super().__init__()
+        require(0 <= weight < math.inf, f"The weight of {type(self).__name__} must be 0 or more, got {weight}.")
+        self.weight = weight
+
+    def enter_epoch(self, share: float) -> None:
+        """Prepare for an epoch; `share` goes from 0 in the first epoch to 1 in the last. Change tensors in place: a
+        recorded CUDA graph reads them where they were."""
+
+    @abstractmethod
+    def forward(self, embedding: Tensor, anchors: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
+        """Return the loss of each layer, without the weight.
+
+        `embedding` contains all rows: the anchors, then K references of each class. `anchors` is the part of it with the
+        anchors, and `labels` are their classes. If the anchors are `losses.mixed`, `shares` says how.
+        (…, B + C · K, e), (…, B, e), (…, B), (B,) → (…)
+        """
+
+
+class Objective(nn.Module):
+    """Sum of weighted terms, in the order given. Terms with weight 0 are not computed."""
+
+    def __init__(self, terms: Iterable[Term]):
+        super().__init__()
+        self.terms = cast("list[Term]", nn.ModuleList(term for term in terms if term.weight))
+        require(len(self.terms) > 0, "terms must contain at least one term with a weight above 0, got none.")
+
+    def enter_epoch(self, share: float) -> None:
+        """Prepare every term for an epoch; `share` goes from 0 in the first epoch to 1 in the last."""
+        for term in self.terms:
+            term.enter_epoch(share)
+
+    def forward(self, embedding: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
+        """Return the loss of each layer, from the anchors and then K references of each class.
+
+        If the anchors were `losses.mixed`, `shares` are their shares. (…, B + C · K, e), (…, B), (B,) → (…)
+        """
+        anchors = embedding[..., : labels.shape[-1], :]  # once, so that its gradients are added up in one place
+        total: Tensor | None = None
+        for term in self.terms:
+            losses = term(embedding, anchors, labels, shares)
+            losses = losses if term.weight == 1 else term.weight * losses
+            total = losses if total is None else total + losses
+        assert total is not None
+        return total
+
+
+class ReferenceTuplet(Term):
+    """Tuplet loss of the distances from each anchor to the references of all classes (`reference_tuplet_loss`).
+
+    The scale of the distances changes geometrically from `scale` in the first epoch to `final_scale` in the last. If
+    `final_scale` is 0, the scale is constant.
+    """
+
+    current_scale: Tensor  # (): the scale of this epoch, if it changes
+
+    def __init__(
+        self, classes: int, scale: float, final_scale: float = 0.0, label_smoothing: float = 0.0, *, weight: float = 1.0
+    ):
+        super().__init__(weight)
+        require(final_scale >= 0, f"final_scale must be above 0, or 0 for a constant scale, got {final_scale}.")
+        check_tuplet_options(scale, label_smoothing)
+        self.classes, self.label_smoothing = classes, label_smoothing
+        self.scale, self.last_scale, self.constant = scale, final_scale or scale, not final_scale
+        self.register_buffer("current_scale", torch.tensor(scale), persistent=False)
+
+    def enter_epoch(self, share: float) -> None:
+        if not self.constant:
+            self.current_scale.copy_(torch.tensor(self.scale ** (1 - share) * self.last_scale**share))
+
+    def forward(self, embedding: Tensor, anchors: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
+        scale = self.scale if self.constant else self.current_scale
+        return reference_tuplet_loss(embedding, labels, self.classes, scale, self.label_smoothing, shares)
+
+
+class Contrastive(Term):
+    """Supervised contrastive loss of the anchors (`marginal_contrastive_loss` with a margin of 0). A mixed anchor has the
+    label of its larger share."""
+
+    def __init__(self, weight: float, temperature: float):
+        super().__init__(weight)
+        require(temperature > 0, f"temperature must be above 0, got {temperature}.")
+        self.temperature = temperature
+
+    def forward(self, embedding: Tensor, anchors: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
+        return marginal_contrastive_loss(anchors, labels, 0.0, self.temperature)
+
+
+class SimilarityMatching(Term):
+    """Similarity matching loss of the anchors (`similarity_matching_loss`)."""
+
+    def forward(self, embedding: Tensor, anchors: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
+        return similarity_matching_loss(anchors, labels, shares)
+
+
+def reference_tuplet_loss(
+    embedding: Tensor,
+    labels: Tensor,
+    classes: int,
+    scale: float | Tensor,
+    label_smoothing: float = 0.0,
+    shares: Tensor | None = None,
+) -> Tensor:
+    """Eq. 4 where all anchors share their references: `tuplet_loss` of the `soft_minimum` of `squared_distances`.
+
+    `embedding` contains the B anchors first, then the K references of each class, in the order of the classes. `labels`
+    are the classes of the anchors. If the anchors were `mixed` with `shares`, so are their targets. A `scale` that is a
+    tensor, (), gets no gradient. (…, B + C · K, e), (…, B) → (…)
+
+    The gradient is computed together with the loss, in half as many operations as autograd would need (on a GPU with a
+    fixed scale and K = 1, in two). It cannot be differentiated again.
+    """
+    batch = labels.shape[-1] if labels.dim() else 1
+    references = embedding.shape[-2] - batch
+    if classes < 1 or references < 1 or references % classes:
+        raise FaustnetError(
+            f"embedding must have B + classes · K rows: {embedding.shape[-2]} rows for {batch} labels leave {references} "
+            f"references, which is not a positive multiple of classes={classes}."
+        )
+    check_labels(labels, torch.Size((*embedding.shape[:-2], batch)), classes)
+    check_tuplet_options(scale, label_smoothing)
+    return _ReferenceTuplet.apply(embedding, labels, classes, scale, label_smoothing, shares)
+
+
+class _ReferenceTuplet(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, embedding: Tensor, labels: Tensor, *settings: Any) -> Tensor:
+        losses, by_embedding = _reference_tuplet(embedding, labels, *settings)
+        ctx.save_for_backward(by_embedding)
+        return losses.mean(dim=-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
+        (by_embedding,) = ctx.saved_tensors
+        return by_embedding * by_loss[..., None, None].to(by_embedding.dtype), None, None, None, None, None
+
+
+def _reference_tuplet(
+    embedding: Tensor,
+    labels: Tensor,
+    classes: int,
+    scale: float | Tensor,
+    label_smoothing: float,
+    shares: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Return the loss of each anchor, (…, B), and the gradient of their mean by the embedding, (…, B + C · K, e).
+
+    With z = −scale · d and p = softmax(z) over all C · K references, the loss of an anchor is −Σ t_c log Σ_{k in c} p_ck
+    for the targets t, and its gradient by z is p − t · (p within its class). ‖a‖² of the anchor is the same in all of its
+    distances, so it cancels in p and is left out of z.
+    """
+    batch = labels.shape[-1]
+    count = (embedding.shape[-2] - batch) // classes
+    in_kernel = count == 1 and shares is None and embedding.dtype != torch.float64 and has_triton(embedding.device)
+    if in_kernel and not isinstance(scale, Tensor):
+        from faustnet.nn.kernels import MOST_REFERENCES, reference_tuplet
+
+        if classes <= MOST_REFERENCES:
+            return reference_tuplet(embedding, labels, scale, label_smoothing)
+    anchors, references = exact(embedding).split([batch, classes * count], dim=-2)
+    products = torch.matmul(anchors, references.mT)
+    log_p = functional.log_softmax((products - goodness(references).unsqueeze(-2) / 2) * (2 * scale), dim=-1)
+    one_hot = log_p.new_zeros(*labels.shape, classes).scatter_(-1, labels.long().unsqueeze(-1), 1)
+    target = mixed(one_hot, shares)
+    if label_smoothing:
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+    by_class, parts = log_p, target
+    if count > 1:
+        each = log_p.unflatten(-1, (classes, count))
+        by_class = each.logsumexp(dim=-1)
+        parts = (target.unsqueeze(-1) * (each - by_class.unsqueeze(-1)).exp()).flatten(-2)
+    by_products = log_p.exp().sub_(parts).mul_(2 * scale / batch)
+    by_references = by_products.mT @ anchors
+    by_references.addcmul_(by_products.sum(dim=-2).unsqueeze(-1), references, value=-1)
+    by_embedding = torch.cat([by_products @ references, by_references], dim=-2)
+    return -(by_class * target).sum(dim=-1), by_embedding.to(embedding.dtype)

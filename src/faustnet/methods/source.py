@@ -1,0 +1,46 @@
+"""What a method knows of its training data."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+CHUNK = 1024  # images processed at once
+
+
+class Source(Protocol):
+    """Images on the device, by their positions in the training set."""
+
+    @property
+    def labels(self) -> Tensor:
+        """(n,)"""
+        ...
+
+    @property
+    def class_names(self) -> Sequence[str]: ...
+
+    def plain(self, index: Tensor) -> Tensor:
+        """Return scaled images. (b,) → (b, …)"""
+        ...
+
+    def augmented(self, index: Tensor) -> Tensor:
+        """Return scaled images with random augmentation. (b,) → (b, …)"""
+        ...
+
+
+def over_all(train: Source, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply a function to all training images, some at a time. (b, …) → (b, d) gives (n, d)"""
+    everything = torch.arange(len(train.labels), device=train.labels.device)
+    return torch.cat([function(train.plain(chunk)) for chunk in everything.split(CHUNK)])
+
+
+def some_positions(train: Source, most: int) -> Tensor:
+    """Return equally spaced positions of at most this many training images. → (≤ most,)"""
+    count = len(train.labels)
+    return torch.arange(0, count, -(-count // most), device=train.labels.device)
+
+
+def join_rows(parts: Iterable[Tensor]) -> Tensor:
+    """Concatenate images or activations as the rows of one matrix. (b_i, …) → (Σ b_i, d)"""
+    return torch.cat([part.flatten(1) for part in parts])

@@ -1,0 +1,96 @@
+"""Modules that the package's own layers are made of."""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from faustnet.nn.row_shard import RowShard
+from faustnet.system.devices import has_triton
+
+EPSILON = 1e-5  # added to a variance
+
+
+class CastModule:
+    """Mixin for a module with a weight. While training, products are computed in `compute_dtype`, if it is set, and the
+    output has that dtype."""
+
+    compute_dtype: torch.dtype | None = None
+    training: bool
+
+    def cast(self, tensor: Tensor) -> Tensor:
+        return tensor if self.compute_dtype is None or not self.training else tensor.to(self.compute_dtype)
+
+
+class Linear(CastModule, nn.Linear):
+    """`torch.nn.Linear` that can compute in a lower precision while training."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(R, inputs) → (R, outputs)"""
+        if self.bias is None:
+            return self.product(rows)
+        weight = self.cast(self.weight)
+        return functional.linear(rows.to(weight.dtype), weight, self.cast(self.bias))
+
+    def product(self, rows: Tensor) -> Tensor:
+        """Multiply by the weight, without adding the bias. (R, inputs) → (R, outputs)"""
+        weight = self.cast(self.weight)
+        return functional.linear(rows.to(weight.dtype), weight)
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation whose statistics for prediction are set explicitly by `set_statistics`, not by a running mean.
+
+    Training uses the statistics of the batch, or of all ranks' rows of it, and changes no buffer.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    shard: RowShard | None = None  # the rows of a batch that this rank has, if other ranks have the rest
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.gain, self.offset = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("variance", torch.ones(channels))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(R, channels, …) → the same shape"""
+        if not self.training:
+            return functional.batch_norm(rows, self.mean, self.variance, self.gain, self.offset, eps=EPSILON)
+        if self.shard is not None:
+            return self.shard.batch_norm(rows, self.gain, self.offset, EPSILON)
+        return functional.batch_norm(rows, None, None, self.gain, self.offset, training=True, eps=EPSILON)
+
+    @torch.no_grad()
+    def set_statistics(self, rows: Tensor) -> None:
+        """Store the mean and variance of these inputs for prediction. (R, channels, …)"""
+        variance, mean = torch.var_mean(rows, dim=[0, *range(2, rows.dim())], correction=0)
+        self.variance.copy_(variance)
+        self.mean.copy_(mean)
+
+
+class Affine(Protocol):
+    """A linear map with a bias: `Linear`, or several of them batched."""
+
+    bias: Any
+
+    def product(self, rows: Any) -> Tensor: ...
+    def __call__(self, rows: Any) -> Tensor: ...
+
+
+def relu_norm(linear: Affine, rows: Any) -> Tensor:
+    """Apply a linear map, ReLU, then layer norm without gain and offset. (…, R, inputs) → (…, R, width)"""
+    if linear.bias.dtype != torch.float64 and has_triton(linear.bias.device):
+        from faustnet.nn import kernels
+
+        if linear.bias.shape[-1] <= kernels.WIDEST:
+            return kernels.relu_norm(linear.product(rows), linear.bias)
+    hidden = functional.relu(linear(rows), inplace=True)
+    return functional.layer_norm(hidden, hidden.shape[-1:])
+
+
+def unit_rms(rows: Tensor) -> Tensor:
+    """Divide each row by its root mean square; a row of zeros is unchanged. (…, d) → (…, d)"""
+    return functional.rms_norm(rows, rows.shape[-1:], eps=torch.finfo(rows.dtype).tiny)

@@ -1,0 +1,85 @@
+"""Checks of a method before it is trained: what a schedule would silently not train is refused."""
+
+import copy
+
+import torch
+from torch import Tensor
+
+from faustnet.errors import FaustnetError
+from faustnet.methods import LocalMethod, Method, Source
+from faustnet.system.randomness import unchanged_generators
+
+MOST_IMAGES = 32  # of the batch that the checks use
+
+
+def check_trainable(method: Method, train: Source, batch_size: int) -> None:
+    """Refuse a method that a schedule would train wrongly without an error.
+
+    A copy of the method computes its losses on a few images. Every trainable parameter must get a gradient. In a
+    `LocalMethod` it must belong to one layer and get the gradient from that layer's loss, and the buffers of the method
+    must not change.
+    """
+    if isinstance(method, LocalMethod):
+        _check_owners(method)
+    device = train.labels.device
+    with unchanged_generators(device), torch.enable_grad():
+        twin = copy.deepcopy(method, {id(train): train}).train()
+        index = torch.arange(min(batch_size, len(train.labels), MOST_IMAGES), device=device)
+        buffers = {name: buffer.clone() for name, buffer in twin.named_buffers() if not name.startswith("network.layers.")}
+        reached = [
+            _reached(twin, loss) for losses in twin.losses(train.plain(index), train.labels[index]) for loss in losses
+        ]
+    if isinstance(method, LocalMethod):
+        _check_buffers(twin, buffers)
+        _check_locality(reached)
+    for name, parameter in twin.named_parameters():
+        if parameter.requires_grad and not any(name in names for names in reached):
+            raise FaustnetError(
+                f"The parameter {name} gets no gradient from any loss: use it in the layer or in its loss, or freeze it "
+                "with requires_grad_(False)."
+            )
+
+
+def _check_owners(method: LocalMethod) -> None:
+    owners: dict[int, str] = {}
+    for name, parameter in method.named_parameters(remove_duplicate=False):
+        if not parameter.requires_grad:
+            continue
+        if not name.startswith("network.layers."):
+            raise FaustnetError(
+                f"{method.name} has a trainable parameter {name} outside its layers, which only the sequential schedule "
+                "could train: move it into a layer, or freeze it with requires_grad_(False)."
+            )
+        layer = ".".join(name.split(".")[:3])
+        if owners.setdefault(id(parameter), layer) != layer:
+            raise FaustnetError(
+                f"The parameter {name} is shared with another layer, but each layer is trained by its own loss: give every "
+                "layer a parameter of its own."
+            )
+
+
+def _reached(method: Method, loss: Tensor) -> set[str]:
+    """Return the names of the trainable parameters that a loss depends on."""
+    named = [(name, parameter) for name, parameter in method.named_parameters() if parameter.requires_grad]
+    if not named or not loss.requires_grad:
+        return set()
+    parameters = [parameter for _, parameter in named]
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=True)
+    return {name for (name, _), gradient in zip(named, gradients, strict=True) if gradient is not None}
+
+
+def _check_buffers(method: Method, before: dict[str, Tensor]) -> None:
+    for name, buffer in method.named_buffers():
+        if name in before and not torch.equal(buffer, before[name]):
+            raise FaustnetError(
+                f"{method.name} changes its buffer {name} in a step, which only a joint method may do: derive it from "
+                "Method, or move the buffer into the layers."
+            )
+
+
+def _check_locality(reached: list[set[str]]) -> None:
+    for number, names in enumerate(reached):
+        if others := sorted(name for name in names if not name.startswith(f"network.layers.{number}.")):
+            raise FaustnetError(
+                f"The loss of layer {number + 1} depends on {others[0]}: detach what it takes from another layer."
+            )

@@ -1,0 +1,220 @@
+"""Groups of layers in the wavefront: several layers of one kind computed as one, or any layer by itself."""
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from faustnet.methods import LocalMethod
+from faustnet.nn.batched import BatchedLayers, StackedParameter
+from faustnet.nn.layers import Layer
+from faustnet.training.optimisers import Optimiser
+from faustnet.training.schedules.step_graph import buffers_in_place
+
+
+class LayerGroup(ABC):
+    """Consecutive layers, starting with number `first`, that a step of the wavefront trains together."""
+
+    output: Tensor  # (R, outputs): the activation of the last layer
+    stream: torch.cuda.Stream | None = None  # for the layers' work
+    update_stream: torch.cuda.Stream | None = None  # for updates of parameters
+
+    def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser):
+        self.first, self.layers, self.optimiser = first, layers, optimiser
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    @property
+    def span(self) -> slice:
+        return slice(self.first, self.first + len(self))
+
+    @abstractmethod
+    def allocate(self, rows: Tensor) -> Tensor:
+        """Allocate the layers' inputs, for rows like these, and return rows like those of the next group."""
+
+    @abstractmethod
+    def receive(self, rows: Tensor) -> None:
+        """Set the input of the first layer for the next step. (R, inputs)"""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Take over parameters that were changed from outside."""
+
+    @abstractmethod
+    def train(self, method: LocalMethod, labels: Tensor, factors: Tensor) -> Tensor:
+        """Train each layer on its input, and move activations on to the next layer. (n, B), (n, 4) → the losses of the
+        active layers, 0 for the others (n,)"""
+
+    @abstractmethod
+    def clear_gradients(self) -> None:
+        """Free the gradients, when all streams are done with them."""
+
+    @abstractmethod
+    def trainable(self) -> list[Tensor]:
+        """Return the tensors that get gradients."""
+
+    @abstractmethod
+    def changes(self) -> list[Tensor]:
+        """Return all tensors that `train` changes."""
+
+    @abstractmethod
+    def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
+        """Yield each layer's parameters, torch's names of their optimiser state, and that state."""
+
+
+class BatchedGroup(LayerGroup):
+    """Layers of one kind, computed as one.
+
+    A parameter is updated as soon as its gradient is there. On a GPU that happens in a stream of its own, while other
+    gradients are being computed: the update needs memory bandwidth, the gradients arithmetic.
+    """
+
+    rows: list[Tensor]  # the layers' inputs (n, R, inputs), or those of the first layer and of the others
+
+    def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser, batched: BatchedLayers):
+        super().__init__(first, layers, optimiser)
+        self.batched = batched
+        self.trained = [parameter for parameter in batched.parameters if parameter.working.requires_grad]
+        self.state = []
+        for parameter in self.trained:
+            slots = optimiser.slots(parameter.master.dim() - 1)
+            state = [torch.zeros_like(parameter.master) for _ in slots]
+            self.state.append((slots, state))
+            parameter.working.register_post_accumulate_grad_hook(functools.partial(self._update, parameter, state))
+        master = batched.parameters[0].master
+        self.ones = torch.ones(len(layers), dtype=master.dtype, device=master.device)
+
+    def allocate(self, rows: Tensor) -> Tensor:
+        sizes = [1, len(self) - 1] if self.batched.separate_first else [len(self)]
+        layers = [self.layers[0], self.layers[-1]][-len(sizes) :]
+        pairs = zip(sizes, layers, strict=True)
+        self.rows = [rows.new_zeros(size, len(rows), layer.inputs, dtype=self.batched.dtype) for size, layer in pairs]
+        return rows.new_zeros(len(rows), self.layers[-1].outputs, dtype=self.batched.dtype)
+
+    def receive(self, rows: Tensor) -> None:
+        self.rows[0][0] = rows
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        for parameter in self.batched.parameters:
+            parameter.copy.copy_(parameter.master)
+
+    def train(self, method: LocalMethod, labels: Tensor, factors: Tensor) -> Tensor:
+        self.factors = factors
+        activation, embedding = self.batched(self.rows)
+        losses = method.batched_loss(embedding, labels, self.span)
+        if losses.requires_grad:
+            losses.backward(self.ones)
+        activation = activation.detach()
+        if self.batched.separate_first:
+            self.rows[1].copy_(activation[:-1])
+        elif len(self) > 1:
+            self.rows[0][1:] = activation[:-1]
+        self.output = activation[-1]
+        return torch.where(factors[:, 3] > 0, losses.detach(), 0)
+
+    def _update(self, parameter: StackedParameter, state: list[Tensor], working: Tensor) -> None:
+        assert working.grad is not None
+        if self.update_stream:
+            self.update_stream.wait_stream(torch.cuda.current_stream(working.device))
+        with torch.cuda.stream(self.update_stream):
+            factors = self.factors[parameter.layers]
+            self.optimiser.update(parameter.master, working.grad, state, factors, parameter.copy)
+
+    def clear_gradients(self) -> None:
+        for parameter in self.trained:
+            parameter.working.grad = None
+
+    def trainable(self) -> list[Tensor]:
+        return [parameter.working for parameter in self.trained]
+
+    def changes(self) -> list[Tensor]:
+        state = [tensor for _, tensors in self.state for tensor in tensors]
+        parameters = [tensor for p in self.trained for tensor in (p.master, p.working)]
+        return [*self.rows, *state, *parameters]
+
+    def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
+        for parameter, (words, state) in zip(self.trained, self.state, strict=True):
+            for word, whole in zip(words, state, strict=True):
+                for layer, view in zip(self.layers[parameter.layers], whole, strict=True):
+                    yield layer.get_parameter(parameter.name), word, view
+
+
+class SingleLayer(LayerGroup):
+    """Any layer by itself, just as the sequential schedule runs it.
+
+    A forward pass may change buffers, such as running means. In a step in which the layer is not active, they are set
+    back.
+    """
+
+    rows: Tensor  # (R, …): the layer's input
+
+    def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser):
+        super().__init__(first, layers, optimiser)
+        (self.layer,) = layers
+        self.trained = [parameter for parameter in self.layer.parameters() if parameter.requires_grad]
+        self.words = [optimiser.slots(parameter.dim()) for parameter in self.trained]
+        self.state = [
+            [torch.zeros_like(parameter.detach()).unsqueeze(0) for _ in words]
+            for parameter, words in zip(self.trained, self.words, strict=True)
+        ]
+        self.changed_buffers: list[Tensor] = []
+
+    def allocate(self, rows: Tensor) -> Tensor:
+        """The input is real data from the start: zeros could give values that are not finite."""
+        self.rows = rows.clone()
+        buffers = [(buffer, buffer.clone()) for buffer in self.layer.buffers()]
+        with buffers_in_place(self.layer.modules()):
+            activation, _ = self.layer(rows)
+        self.changed_buffers = [buffer for buffer, before in buffers if not _same(buffer, before)]
+        for buffer, before in buffers:
+            buffer.copy_(before)
+        return activation
+
+    def receive(self, rows: Tensor) -> None:
+        self.rows.copy_(rows)
+
+    def refresh(self) -> None:
+        pass
+
+    def train(self, method: LocalMethod, labels: Tensor, factors: Tensor) -> Tensor:
+        active = factors[0, 3] > 0
+        before = [buffer.clone() for buffer in self.changed_buffers]
+        with buffers_in_place(self.layer.modules()):
+            activation, embedding = self.layer(self.rows)
+            loss = method.local_loss(embedding, labels[0], self.first)
+            if loss.requires_grad:
+                loss.backward()
+        for buffer, old in zip(self.changed_buffers, before, strict=True):
+            buffer.copy_(torch.where(active, buffer, old))
+        for parameter, state in zip(self.trained, self.state, strict=True):
+            if parameter.grad is not None:
+                weight = parameter.detach().unsqueeze(0)
+                self.optimiser.update(weight, parameter.grad.unsqueeze(0), state, factors, weight)
+        self.output = activation.detach()
+        return torch.where(active, loss.detach(), 0).unsqueeze(0)
+
+    def clear_gradients(self) -> None:
+        for parameter in self.trained:
+            parameter.grad = None
+
+    def trainable(self) -> list[Tensor]:
+        return list(self.trained)
+
+    def changes(self) -> list[Tensor]:
+        state = [tensor for tensors in self.state for tensor in tensors]
+        return [self.rows, *state, *self.trained, *self.layer.buffers()]
+
+    def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
+        for parameter, words, state in zip(self.trained, self.words, self.state, strict=True):
+            for word, whole in zip(words, state, strict=True):
+                yield parameter, word, whole[0]
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return (
+        bool(((one == other) | (one.isnan() & other.isnan())).all()) if one.is_floating_point() else torch.equal(one, other)
+    )

@@ -1,0 +1,133 @@
+"""Steps without waiting for the device: tables that are computed ahead, and steps recorded as CUDA graphs."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from faustnet.system.randomness import unchanged_generators
+
+WARM_UP = 3  # repetitions before recording, which are undone
+STEPS = 8  # recorded together
+
+
+class StepTable:
+    """What the coming steps need, as tables on the device with one row per step. Reading a row advances to the next.
+
+    The tables are stored side by side as one, because reading a row takes as long for one table as for several.
+    """
+
+    def __init__(self, device: torch.device):
+        self.table: Tensor | None = None  # (steps, numbers), int64 or the bits of float64
+        self.kinds: list[tuple[torch.dtype, torch.Size]] = []  # of a row of each table
+        self.device = device
+        # mps has no double precision: there the table stays on the CPU, and rows are moved in single precision.
+        self.position = torch.zeros(1, dtype=torch.long, device="cpu" if device.type == "mps" else device)
+
+    def fill(self, tables: Sequence[Tensor], position: int) -> None:
+        """Store tables (steps, …) of int64 or float64, of the same size each time, because a recorded step reads them in
+        place; reading starts at row `position`."""
+        self.kinds = [(table.dtype, table.shape[1:]) for table in tables]
+        whole = torch.cat([table.contiguous().view(torch.int64).reshape(len(table), -1) for table in tables], dim=1)
+        if self.table is None:
+            self.table = torch.empty_like(whole, device=self.position.device)
+        self.table.copy_(whole)
+        self.position.fill_(position)
+
+    def read(self) -> list[Tensor]:
+        """Return the next row of each table."""
+        assert self.table is not None
+        row = self.table.index_select(0, self.position)[0]
+        self.position += 1
+        parts = row.split([shape.numel() for _, shape in self.kinds])
+        found = [part.view(dtype).view(shape) for part, (dtype, shape) in zip(parts, self.kinds, strict=True)]
+        if self.device.type == "mps":
+            found = [part.float() if part.is_floating_point() else part for part in found]
+        return [part.to(self.device) for part in found]
+
+
+class StepGraph:
+    """Work that is done in every step. On a GPU, `STEPS` repetitions are recorded as one CUDA graph and replayed when that
+    many are due, because the GPU is idle for a while between two replays.
+
+    `work(n)` does it n times. `changes()` returns all tensors that it changes; recording leaves them unchanged. The context
+    manager `supplied(n)` makes sure that the inputs of n repetitions are available.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[int], None],
+        changes: Callable[[], Sequence[Tensor]],
+        supplied: Callable[[int], AbstractContextManager[None]],
+    ):
+        self.work, self.changes, self.supplied = work, changes, supplied
+        self.recorded = False
+        self.due = 0
+        self.recordings: dict[int, Recording] = {}
+
+    def enqueue(self) -> None:
+        """Do the work once, now or together with the next repetitions."""
+        self.due += 1
+        if self.due == STEPS or not self.recorded:
+            self.flush()
+
+    def flush(self) -> None:
+        """Do all work that is due."""
+        for times in (STEPS, 1):
+            while self.due >= times:
+                with self.supplied(times):
+                    self._do(times)
+                self.due -= times
+
+    def clear(self) -> None:
+        self.recordings.clear()
+
+    def _do(self, times: int) -> None:
+        if not self.recorded:
+            self.work(times)
+            return
+        if times not in self.recordings:
+            self.recordings[times] = Recording(functools.partial(self.work, times), self.changes())
+        self.recordings[times]()
+
+
+class Recording:
+    """One CUDA graph of some work, replayed by calling it. It keeps the work, whose tensors the graph uses in place."""
+
+    def __init__(self, work: Callable[[], None], changes: Sequence[Tensor]):
+        self.work = work
+        self.graph = torch.cuda.CUDAGraph()
+        before = [tensor.detach().clone() for tensor in changes]
+        device = before[0].device
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with unchanged_generators(device), torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                work()
+                with torch.no_grad():
+                    for tensor, value in zip(changes, before, strict=True):
+                        tensor.copy_(value)
+        torch.cuda.current_stream(device).wait_stream(stream)
+        # Another thread may copy images meanwhile; "thread_local" does not restrict it.
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+            work()
+
+    def __call__(self) -> None:
+        self.graph.replay()
+
+
+@contextmanager
+def buffers_in_place(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Write buffers that a forward pass replaces by new tensors (`self.mean = …`) back into the old ones, because a CUDA
+    graph, a checkpoint and other ranks use them in place."""
+    before = [(module, dict(module._buffers)) for module in modules if module._buffers]
+    yield
+    with torch.no_grad():
+        for module, buffers in before:
+            for name, old in buffers.items():
+                new = module._buffers[name]
+                if new is not old and new is not None and old is not None:
+                    old.copy_(new)
+                    module._buffers[name] = old

@@ -1,0 +1,138 @@
+"""Every Triton kernel against its formula: on a GPU where there is one, otherwise on the CPU in Triton's interpreter."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+pytest.importorskip("triton", reason="needs Triton: pip install triton (it comes with the GPU builds of PyTorch)")
+
+from faustnet.losses import objective, reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
+from faustnet.nn import kernels, modules
+from faustnet.nn.batched import BatchedLinear
+from faustnet.training.optimisers import OptimiserSettings, base
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+Calls = Callable[[str], list[None]]
+
+
+@pytest.fixture
+def calls_of(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Let the package use its kernels on this device, and count the calls of one of them."""
+    for module in (objective, modules, base):
+        monkeypatch.setattr(module, "has_triton", lambda device: True)
+
+    def count(name: str) -> list[None]:
+        kernel, calls = getattr(kernels, name), []
+
+        def counted(*arguments: object, **options: object) -> object:
+            calls.append(None)
+            return kernel(*arguments, **options)
+
+        monkeypatch.setattr(kernels, name, counted)
+        return calls
+
+    return count
+
+
+def relative(one: Tensor, other: Tensor) -> float:
+    return ((one.double().cpu() - other.cpu()).norm() / other.cpu().norm()).item()
+
+
+@pytest.mark.parametrize(("classes", "values", "smoothing"), [(10, 256, 0.0), (7, 40, 0.1), (100, 70, 0.0)])
+def test_the_tuplet_kernel_is_the_formula(classes: int, values: int, smoothing: float, calls_of: Calls) -> None:
+    torch.manual_seed(0)
+    exact = torch.randn(3, 50 + classes, values, dtype=torch.float64).requires_grad_()
+    labels, weights = torch.randint(classes, (3, 50)), torch.rand(3)
+    distances = squared_distances(exact[:, :50], exact[:, 50:]).unsqueeze(-1)
+    expected = tuplet_loss(soft_minimum(distances, 0.02), labels, 0.02, smoothing)
+    calls = calls_of("reference_tuplet")
+    rough = exact.detach().float().to(DEVICE).requires_grad_()
+    found = reference_tuplet_loss(rough, labels.to(DEVICE), classes, 0.02, smoothing)
+    assert len(calls) == 1
+    assert relative(found, expected) < 1e-5
+    (by_exact,) = torch.autograd.grad((expected * weights).sum(), exact)
+    (by_rough,) = torch.autograd.grad((found * weights.to(DEVICE)).sum(), rough)
+    assert relative(by_rough, by_exact) < 1e-5
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("label", [-100, -1, 4, 12, 16, 2**40])
+def test_the_tuplet_kernel_makes_the_loss_of_a_label_out_of_range_nan(label: int, smoothing: float) -> None:
+    """4 classes are padded to 16: a label that is a number of the padding is out of range too."""
+    torch.manual_seed(0)
+    embedding, labels = torch.randn(2, 20 + 4, 8, device=DEVICE), torch.arange(40, device=DEVICE).view(2, 20) % 4
+    labels[1, 17] = label
+    by_anchor, by_embedding = kernels.reference_tuplet(embedding, labels, 0.3, smoothing)
+    wrong = torch.zeros(2, 20, dtype=torch.bool)
+    wrong[1, 17] = True
+    assert torch.equal(by_anchor.isnan().cpu(), wrong)
+    assert torch.equal(by_embedding[:, :20].isnan().all(dim=-1).cpu(), wrong)
+    assert by_embedding[1, 20:].isnan().all()
+    assert by_embedding[0].isfinite().all()
+
+
+def test_the_tuplet_kernel_stays_finite_at_large_distances(calls_of: Calls) -> None:
+    torch.manual_seed(0)
+    far = (1e3 * torch.randn(1, 24, 8)).to(DEVICE).requires_grad_()
+    calls = calls_of("reference_tuplet")
+    loss = reference_tuplet_loss(far, torch.arange(20, device=DEVICE).unsqueeze(0) % 4, 4, 1.0, 0.1)
+    (gradient,) = torch.autograd.grad(loss.sum(), far)
+    assert len(calls) == 1
+    assert loss.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 800), (50, 500), (2, 7, 3), (5, 5000)])
+def test_the_norm_kernel_is_the_formula(shape: tuple[int, ...], calls_of: Calls) -> None:
+    torch.manual_seed(0)
+    weight, bias = (torch.randn(*shape[:-2], shape[-1], *more, device=DEVICE).requires_grad_() for more in ((16,), ()))
+    rows, weights = torch.randn(*shape[:-1], 16, device=DEVICE), torch.randn(shape, device=DEVICE)
+    calls = calls_of("relu_norm")
+    if len(shape) == 3:
+        found = modules.relu_norm(BatchedLinear([weight], bias), [rows])
+    else:
+        layer = modules.Linear(16, shape[-1])
+        layer.weight, layer.bias = torch.nn.Parameter(weight.detach()), torch.nn.Parameter(bias.detach())
+        weight, bias = layer.weight, layer.bias
+        found = modules.relu_norm(layer, rows)
+    assert len(calls) == 1
+    gradients = torch.autograd.grad((found * weights).sum(), [weight, bias])
+    weight, bias = (parameter.detach().double().requires_grad_() for parameter in (weight, bias))
+    hidden = functional.relu(rows.double() @ weight.mT + bias.unsqueeze(-2))
+    expected = functional.layer_norm(hidden, hidden.shape[-1:])
+    assert relative(found, expected) < 1e-5
+    for mine, exact in zip(gradients, torch.autograd.grad((expected * weights).sum(), [weight, bias]), strict=True):
+        assert relative(mine, exact) < 1e-4
+
+
+def test_the_norm_kernel_refuses_a_second_derivative() -> None:
+    hidden, bias = torch.randn(3, 8, device=DEVICE, requires_grad=True), torch.zeros(8, device=DEVICE)
+    (first,) = torch.autograd.grad(kernels.relu_norm(hidden, bias).square().sum(), hidden, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
+@pytest.mark.parametrize(("name", "momentum"), [("adam", 0.9), ("adamw", 0.9), ("sgd", 0.0), ("sgd", 0.9)])
+def test_the_update_kernel_is_the_formula(name: str, momentum: float, calls_of: Calls) -> None:
+    settings = OptimiserSettings(name, weight_decay=0.1, momentum=momentum)
+    torch.manual_seed(0)
+    exact = torch.randn(3, 40, 50, dtype=torch.float64)
+    rough = exact.float().to(DEVICE)
+    copy = rough.bfloat16()
+    optimiser = settings.create()
+    theirs, ours = ([torch.zeros_like(weight) for _ in optimiser.slots(2)] for weight in (exact, rough))
+    calls = calls_of("update")
+    for step in range(1, 6):
+        rates, active = torch.full((3,), 0.01, dtype=torch.float64), torch.tensor([True, step > 3, True])
+        factors = optimiser.factors(rates, torch.full((3,), step), active)
+        gradient = torch.randn(3, 40, 50, dtype=torch.float64)
+        optimiser.update(exact, gradient, theirs, factors, exact)
+        optimiser.update(rough, gradient.float().to(DEVICE), ours, factors.to(DEVICE), copy)
+    assert len(calls) == 5
+    for mine, other in zip([rough, *ours], [exact, *theirs], strict=True):
+        assert relative(mine, other) < 1e-5
+    assert relative(copy, exact) < 1e-2
