@@ -20,7 +20,6 @@ from PIL import Image
 
 import faustnet as library
 from conftest import fitting
-from faustnet import evaluation
 from faustnet.data import DataSet, Images
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS
@@ -33,6 +32,7 @@ from faustnet.runs.analysis import Pictures, balanced, fisher_score, inspect_run
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
+from faustnet.training import evaluation
 from faustnet.training.evaluation import evaluating
 from test_imports import rooms_imported
 
@@ -268,9 +268,12 @@ def test_curves_of_a_method_with_a_read_out(facts: list[Facts]) -> None:
     ]
 
 
-def test_the_page_is_made_without_torch() -> None:
-    assert rooms_imported(Path(page.__file__)) == {"errors", "version"}
-    assert "torch" not in Path(page.__file__).read_text(encoding="utf-8")
+def test_reports_are_made_without_torch_and_without_methods() -> None:
+    for path in Path(page.__file__).parent.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert rooms_imported(path) <= {"errors", "version", "system", "report"}
+        assert "faustnet.system" not in text.replace("faustnet.system.files", "")
+        assert "import torch" not in text
 
 
 def test_a_page_needs_runs_and_plotly(facts: list[Facts], monkeypatch: pytest.MonkeyPatch) -> None:

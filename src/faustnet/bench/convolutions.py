@@ -68,7 +68,7 @@ def measure(network: NetworkSettings, device: torch.device, seconds: float) -> d
 
 
 def _most_beside(system: str, network: NetworkSettings, case: Case, source: ImageSource) -> float:
-    """Return the peak GPU memory in MiB of gradients, activations and buffers of the schedule, in steps without a CUDA graph.
+    """Return the peak GPU memory in MiB of gradients, activations and buffers of the schedule, without CUDA graphs.
 
     Images, weights and optimiser state are subtracted.
     """

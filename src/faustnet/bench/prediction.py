@@ -72,9 +72,7 @@ def early_exit(device: torch.device, data_dir: Path | None) -> dict[str, Any]:
     trainer.run(lambda: None, lambda epoch: None)
     assert isinstance(model.method, Faust)
     held_out = early_exits(model.method, trainer.held_out)
-    enough = [
-        line for line in held_out[1:] if line.accuracy >= held_out[-1].accuracy
-    ]  # a threshold of 0 would stop every image
+    enough = [line for line in held_out[1:] if line.accuracy >= held_out[-1].accuracy]  # not 0: all images would exit
     chosen = max(enough, key=lambda line: line.saved)
     test = early_exits(model.method, model.source(data.test.to(device)), [line.threshold for line in held_out])
     by_threshold = {line.threshold: line for line in test}

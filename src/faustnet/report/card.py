@@ -183,8 +183,8 @@ def _limits(about: dict[str, Any]) -> str:
         (
             "## Intended use and limits",
             "",
-            f"- The model expects images like those of {dataset}: {_one_image(about)}. It was evaluated on the test images of "
-            "that data set only. Evaluate it on your own images before you rely on it.",
+            f"- The model expects images like those of {dataset}: {_one_image(about)}. It was evaluated on the test images "
+            "of that data set only. Evaluate it on your own images before you rely on it.",
             f"- It predicts one of its {classes} classes for every image, even if the image shows none of them.",
             "- Scores compare classes with each other. They are not probabilities.",
             f"- Accuracy differs between classes: from {min(shares):.1%} to {max(shares):.1%} of the test images of a class "
