@@ -1,7 +1,10 @@
-# make demo    set up, then the paper's table on embedded data: every method, two seeds
-# make test    set up, then all tests
-# make check   set up, then lint, format and types
-# make docs    set up, then the documentation as a site, in site/
+# make demo      the paper's table on the digits data set: every method, two seeds
+# make test      all tests
+# make check     lint, format and types
+# make docs      the documentation as a site, in site/
+# make package   a wheel and a source archive in dist/, tried in an empty environment
+#
+# Each target first installs what it needs into $(VENV).
 
 VENV ?= .venv
 PYTHON ?= python3
@@ -10,7 +13,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constr
 FAUSTNET = $(BIN)/faustnet
 DEMO = runs/demo
 
-.PHONY: demo test check docs clean
+.PHONY: demo test check docs package clean
 
 demo: $(VENV)/.installed
 	@test ! -e $(DEMO)/table1.json || rm -rf $(DEMO)
@@ -28,12 +31,18 @@ check: $(VENV)/.installed-check
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Build isolation installs hatchling, in the version of the constraints file.
+package: $(VENV)/.installed-package
+	rm -rf dist
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --outdir dist
+	.ci/package $(BIN)/python
+
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[export,figures,report]'
 	@touch $@
 
-# One more stamp for each set of tools, so that nothing is installed before it is needed.
+# One stamp file per set of tools: a tool is installed when a target needs it.
 $(VENV)/.installed-%: $(VENV)/.installed
 	$(PIP) --editable '.[$*]'
 	@touch $@

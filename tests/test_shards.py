@@ -311,7 +311,7 @@ def test_shards_are_made_and_used_by_commands(
 ) -> None:
     made = faustnet("shards", pictures, tmp_path / "shards", "--image-size", 12)
     assert made.code == 0
-    assert "to test on, of 3×12×12, in 2 classes" in made.out
+    assert "test images of 3×12×12, 2 classes" in made.out
     assert "cat/0.png" in made.err
     same_data(load_data(str(tmp_path / "shards")), load_data(str(pictures), image_size=12))
     small = ("--widths", "20,20", "--batch-size", 16, "--epochs", 2, "--set", "training.validation=0.2")
@@ -340,7 +340,7 @@ def test_an_interrupt_says_how_to_go_on(
     with monkeypatch.context() as patch:
         patch.setattr(sharding, "read_image", interrupted)
         answer = faustnet("shards", pictures, tmp_path / "shards")
-    assert (answer.code, answer.sentence) == (130, "Stopped; what was done is kept, and the same command goes on.")
+    assert (answer.code, answer.sentence) == (130, "Stopped. Run the same command again to continue.")
     assert not (tmp_path / "shards").exists()
     assert faustnet("shards", pictures, tmp_path / "shards").code == 0
 

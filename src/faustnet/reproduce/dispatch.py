@@ -18,13 +18,12 @@ from uuid import uuid4
 
 import torch
 
-from faustnet.errors import FaustnetError, require
+from faustnet.errors import OUT_OF_MEMORY, FaustnetError, require
 from faustnet.reproduce.claims import BEAT, facts_in, holder, remove_dead, repeating, take
 from faustnet.reproduce.jobs import Job
 from faustnet.reproduce.results import ResultTable, accuracy, is_done, read_result, writing_to
 from faustnet.reproduce.worker import JobSpec, Outcome, Status, answer, attempt
 from faustnet.reproduce.workers import Pool, Workers
-from faustnet.system.devices import OUT_OF_MEMORY
 from faustnet.training.signals import on_signals
 
 ATTEMPTS = 2  # at a job whose worker dies while others run; one more follows with no other job running
