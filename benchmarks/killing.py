@@ -31,11 +31,11 @@ from typing import Any
 
 import torch
 
-from faustnet import running
 from faustnet.data import DataSet, load_data
 from faustnet.errors import FaustnetError
 from faustnet.report.comparisons import markdown
 from faustnet.reproduce.worker import StoppableProgress
+from faustnet.runs import session
 from faustnet.runs.checkpoints import Checkpoints
 from faustnet.runs.folder import METRICS, MODEL, RECIPE, Run
 from faustnet.runs.model import ABOUT, CHECKSUM, is_whole, read_tensors
@@ -214,9 +214,9 @@ def forked(folder: Path, recipe: Recipe, data: DataSet, operation: int = 0) -> b
     if not child:
         try:
             die_before(operation, folder)
-            running.SAVE_EVERY = 0.0
+            session.SAVE_EVERY = 0.0
             begun = (folder / RECIPE).exists()
-            running.train(recipe, folder, device=CPU, progress=StoppableProgress(), resume=begun, data=data)
+            session.train(recipe, folder, device=CPU, progress=StoppableProgress(), resume=begun, data=data)
             os._exit(0)
         finally:
             traceback.print_exc()
@@ -233,7 +233,7 @@ def killed_at_every_point(recipe: Recipe, place: Path) -> dict[str, Any]:
     process must not have trained before, for it is copied."""
     begin = time.perf_counter()
     data = load_data(recipe.dataset)
-    running.set_up(recipe, data, CPU)  # imports what no copy then has to
+    session.set_up(recipe, data, CPU)  # imports what no copy then has to
     forked(place / "alone", recipe, data)
     wanted = outcome(place / "alone")
     points = 0

@@ -273,9 +273,9 @@ def test_a_class_that_cannot_be_added_leaves_the_model_as_it_was(
     (tmp_path / "empty").mkdir()
     for words, sentence in (
         (("3", *paths), "There is a class '3' already: give the new one another name."),
-        (("six", *paths, tmp_path / "bad.png"), "bad.png is not an image that can be read"),
-        (("six", tmp_path / "none.png"), "There is no file"),
-        (("six", tmp_path / "empty"), "holds no image"),
+        (("six", *paths, tmp_path / "bad.png"), "bad.png is not a readable image"),
+        (("six", tmp_path / "none.png"), "none.png does not exist"),
+        (("six", tmp_path / "empty"), "contains no image"),
         (("six", *paths, "--out", tmp_path / "nowhere/model"), "cannot be written"),
     ):
         answer = faustnet("add-class", run, *words, "--device", "cpu")

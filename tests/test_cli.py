@@ -293,7 +293,7 @@ def test_own_images_of_all_kinds_are_trained_on_and_what_was_odd_is_told(
     words = ("train", "--dataset", own, *QUICK, "--batch-size", "16", "--set", "data.image_size=8")
     answer = faustnet(*words, "--out", tmp_path / "run")
     assert answer.code == 0
-    assert f"left out: {own / 'few' / 'broken.png'} is not an image that can be read" in answer.err
+    assert f"left out: {own / 'few' / 'broken.png'} is not a readable image" in answer.err
     assert "uneven classes: '<img src=x>' has" in answer.err
     assert "training images and 'few' " in answer.err
     assert "few training images: 'few' " in answer.err
@@ -302,7 +302,7 @@ def test_own_images_of_all_kinds_are_trained_on_and_what_was_odd_is_told(
     assert sum(entry["class_name"] == "<img src=x>" for entry in found) > 40
     strict = faustnet(*words, "--strict", "--out", tmp_path / "strict")
     assert strict.code == 2
-    assert "broken.png is not an image that can be read" in strict.sentence
+    assert "broken.png is not a readable image" in strict.sentence
     assert not (tmp_path / "strict").exists()
     for name in names.values():  # other images of these classes, grey and of one size, are evaluated all the same
         for number in range(20):
@@ -312,7 +312,7 @@ def test_own_images_of_all_kinds_are_trained_on_and_what_was_odd_is_told(
     (tmp_path / "other" / "few" / "notes.txt").touch()
     answer = faustnet("evaluate", tmp_path / "run", "--dataset", tmp_path / "other", "--device", "cpu")
     assert answer.code == 0
-    assert answer.err == "left out: 1 files that are no images by their names (.txt 1)\n"
+    assert answer.err == "left out: 1 files without the suffix of an image (.txt 1)\n"
     if importlib.util.find_spec("plotly"):
         assert faustnet("report", tmp_path / "run", "--images", "20", "--device", "cpu").code == 0
         assert "<img src=x>" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
@@ -336,14 +336,14 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
     [
         (["--method", "faust-representativ"], "did you mean faust-representative?"),
         (["--dataset", "mnisd"], "did you mean mnist?"),
-        (["--dataset", "no/such/folder"], "There is no data set and no file"),
+        (["--dataset", "no/such/folder"], "There is no data set or file"),
         (["--set", "training.epoch=3"], "did you mean epochs?"),
         (["--recipe", "no-such-recipe"], "There is no recipe"),
         (["--widths", "500,0"], "at least one unit"),
         (["--widths", "500,many"], "--widths takes whole numbers"),
         (["--batch-size", "2000"], "larger than the 1437 training images"),
         (["--set", "options.representatives=500"], "500 representatives of each class are wanted"),
-        (["--set", "data.crop=8"], "stay below 8"),
+        (["--set", "data.crop=8"], "data.crop must be less than 8"),
         (["--set", "prediction.weights=[0,1]"], "There are 2 weights of votes, but faust-representative answers from 3"),
         (["--device", "tpu"], "There is no device 'tpu'"),
         (["--learning-rate", "-1"], "must be positive"),
@@ -369,8 +369,8 @@ def test_a_mistake_gets_one_sentence_and_a_code(words: list[str], said: str, fau
 
 def test_mistakes_in_predicting_and_evaluating(faustnet: Command, run: Path, tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("not an image")
-    assert "is not an image that can be read" in faustnet("predict", run, tmp_path / "text.png").sentence
-    assert "There is no file" in faustnet("predict", run, tmp_path / "nothing.png").sentence
+    assert "is not a readable image" in faustnet("predict", run, tmp_path / "text.png").sentence
+    assert "nothing.png does not exist" in faustnet("predict", run, tmp_path / "nothing.png").sentence
     assert "answers from 2, numbered from 1" in faustnet("evaluate", run, "--layers", "3").sentence
     assert "is not a run" in faustnet("predict", tmp_path, tmp_path / "text.png").sentence
     np.savez(tmp_path / "x.npz", x_train=np.zeros((4, 9)), y_train=[0, 11] * 2, x_test=np.zeros((4, 9)), y_test=[0, 11] * 2)

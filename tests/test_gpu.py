@@ -11,7 +11,7 @@ from torch import Tensor
 
 from conftest import run_to_end, small_method
 from faustnet.data import Augmentation, DataSet, Images, ImageSource, load_data
-from faustnet.data.sharding import shard_images
+from faustnet.data.shard_writer import shard_images
 from faustnet.losses import reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.nn.network import NetworkSettings

@@ -131,10 +131,10 @@ def test_a_source_turns_after_scaling_and_before_it_hides() -> None:
 
 def test_a_crop_as_large_as_the_image_is_refused() -> None:
     Augmentation(crop=3).check((1, 4, 5))
-    with pytest.raises(FaustnetError, match="stay below 4"):
+    with pytest.raises(FaustnetError, match="crop must be less than 4"):
         Augmentation(crop=4).check((1, 4, 5))
     Augmentation(cutout=4).check((1, 4, 5))
-    with pytest.raises(FaustnetError, match="use 4 at most"):
+    with pytest.raises(FaustnetError, match="cutout must be at most 4"):
         Augmentation(cutout=5).check((1, 4, 5))
 
 

@@ -28,7 +28,7 @@ from faustnet.runs.model import Model, packed, read_tensors
 from faustnet.runs.progress import Lines
 from faustnet.runs.session import Stopped
 from faustnet.system.files import prepared, write_whole
-from faustnet.system.locks import LOCK, alone_in
+from faustnet.system.locks import LOCK, folder_lock
 from faustnet.training.history import Epoch
 from faustnet.training.trainer import Diverged, Trainer
 
@@ -285,7 +285,7 @@ def test_a_second_process_is_told_who_trains_and_goes_on_when_that_is_killed(
 ) -> None:
     folder = tmp_path / "run"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    said = f"Somebody writes to {folder} already, process {holder.pid} on {socket.gethostname()}: wait for that"
+    said = f"{folder} is in use by process {holder.pid} on {socket.gethostname()}: wait until it has finished"
     try:
         assert said in faustnet("train", "--out", folder, "--device", "cpu").sentence
         assert said in faustnet("train", "--out", folder, "--resume", "--device", "cpu").sentence
@@ -325,10 +325,10 @@ def test_one_at_a_time_has_a_lock_though_it_comes_and_goes(tmp_path: Path) -> No
 
     def work() -> None:
         for _ in range(50):
-            with alone_in(tmp_path, wait=True):
+            with folder_lock(tmp_path, wait=True):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
-                with pytest.raises(FaustnetError, match=f"process {os.getpid()} on"), alone_in(tmp_path):
+                with pytest.raises(FaustnetError, match=f"process {os.getpid()} on"), folder_lock(tmp_path):
                     pass
                 inside[0] -= 1
 
@@ -341,26 +341,36 @@ def test_one_at_a_time_has_a_lock_though_it_comes_and_goes(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def test_where_a_file_system_has_no_locks_the_file_is_the_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_without_locks_in_the_file_system_the_lock_file_itself_is_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
+        raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with (
-        alone_in(tmp_path),
-        pytest.raises(FaustnetError, match=f"if that is no more, delete {tmp_path / LOCK}"),
-        alone_in(tmp_path),
+        folder_lock(tmp_path),
+        pytest.raises(FaustnetError, match=f"process {os.getpid()} on .* delete {tmp_path / LOCK}"),
+        folder_lock(tmp_path),
     ):
         pass
     assert not list(tmp_path.iterdir())
-    with alone_in(tmp_path):
+    with folder_lock(tmp_path):
         pass
+
+
+def test_a_lock_whose_folder_was_replaced_leaves_the_new_lock_alone(tmp_path: Path) -> None:
+    with folder_lock(tmp_path):
+        (tmp_path / LOCK).unlink()
+        (tmp_path / LOCK).write_text("1\nanother machine\n")
+    assert (tmp_path / LOCK).exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
 def test_a_folder_that_cannot_be_locked_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(FaustnetError, match="cannot be written to"), alone_in(tmp_path):
+    with pytest.raises(FaustnetError, match="cannot be locked for writing"), folder_lock(tmp_path):
         pass
 
 

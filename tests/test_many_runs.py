@@ -24,7 +24,7 @@ from faustnet.reproduce.jobs import Table1Job
 from faustnet.reproduce.worker import JobSpec, Status, answer
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.recipes import Recipe
-from faustnet.system.locks import alone_in
+from faustnet.system.locks import folder_lock
 
 Command = Callable[..., Answer]
 SMALL = ("--datasets", "digits", "--networks", "2x24", "--recipes", "tuned", "--device", "cpu")
@@ -268,6 +268,6 @@ def test_a_run_whose_folder_is_held_is_left_to_its_holder(tmp_path: Path) -> Non
     job = Table1Job("tuned", "backprop", "digits", "2x24", 0)
     job.folder(tmp_path).mkdir(parents=True)
     spec = JobSpec(tmp_path, "cpu", None, "ours", 1)
-    with take(spec.file) or pytest.fail("nobody else holds it"), alone_in(job.folder(tmp_path)):
+    with take(spec.file) or pytest.fail("nobody else holds it"), folder_lock(job.folder(tmp_path)):
         assert answer(spec, job).status is Status.ELSEWHERE
         assert spec.file.exists(), "the others go on"

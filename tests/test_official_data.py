@@ -7,6 +7,8 @@ import os
 import pickle
 import socket
 import struct
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -18,10 +20,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from platformdirs import user_cache_path
 
 from faustnet.data import DataSet, load_data
 from faustnet.data.cifar import read_batch
-from faustnet.data.download import fetch
+from faustnet.data.download import data_folder, fetch
 from faustnet.data.idx import read_idx
 from faustnet.data.official import Cifar10, mnist
 from faustnet.errors import FaustnetError
@@ -79,21 +82,50 @@ def test_the_data_folder_may_be_named_by_the_environment(folder: Path, monkeypat
     assert len(load_data("mnist").test) == 10_000
 
 
+def test_the_data_folder_is_in_the_cache_of_the_user_unless_it_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAUSTNET_DATA", raising=False)
+    assert data_folder() == user_cache_path("faustnet", appauthor=False)
+    monkeypatch.setenv("FAUSTNET_DATA", str(tmp_path / "set"))
+    assert data_folder() == tmp_path / "set"
+    assert data_folder(tmp_path / "chosen") == tmp_path / "chosen"
+
+
+@pytest.mark.parametrize("package", ["platformdirs", "pooch"])
+def test_without_the_packages_for_downloads_known_data_are_read_and_others_are_refused_with_a_remedy(
+    package: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAUSTNET_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, package, None)
+    assert len(load_data("digits").test) == 360
+    assert len(load_data("mnist", folder).test) == 10_000
+    with pytest.raises(FaustnetError, match=f"the package {package}.*(--data-dir|save it as)"):
+        load_data("cifar10")
+
+
+def test_importing_the_package_imports_nothing_that_only_downloads_need() -> None:
+    program = "import sys, faustnet.runs.session; print({'pooch', 'platformdirs', 'requests'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 WHOLE = gzip.compress(idx(np.zeros((10_000,), np.uint8)), 1)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "does not begin as an IDX file does"),
-        (b"<html>not found</html>", "does not begin as an IDX file does"),
+        (b"", "it has no IDX header"),
+        (b"<html>not found</html>", "it has no IDX header"),
         (WHOLE[:-20], "ended before the end-of-stream"),
-        (WHOLE[:40] + b"\xff" * 20 + WHOLE[60:], "is not the file it should be"),
-        (gzip.compress(idx(np.zeros((9_999,), np.uint8))), "10000 bytes and says otherwise"),
-        (gzip.compress(idx(np.zeros((10_000,), np.uint8))[:-1]), "ends early"),
-        (gzip.compress(idx(np.zeros((10_000,), np.uint8)) + b"x"), "ends late"),
-        (gzip.compress(idx(np.zeros((10_000,), np.float32), kind=13)), "says otherwise"),
-        (gzip.compress(idx(np.full((10_000,), 10, np.uint8))), "has a label 10"),
+        (WHOLE[:40] + b"\xff" * 20 + WHOLE[60:], "is damaged or another file"),
+        (gzip.compress(idx(np.zeros((9_999,), np.uint8))), "header does not say 10000 bytes"),
+        (gzip.compress(idx(np.zeros((10_000,), np.uint8))[:-1]), "shorter than its header says"),
+        (gzip.compress(idx(np.zeros((10_000,), np.uint8)) + b"x"), "longer than its header says"),
+        (gzip.compress(idx(np.zeros((10_000,), np.float32), kind=13)), "header does not say"),
+        (gzip.compress(idx(np.full((10_000,), 10, np.uint8))), "has the label 10"),
     ],
     ids=["empty", "html", "truncated", "corrupt", "short", "early", "late", "floats", "label"],
 )
@@ -109,7 +141,7 @@ def test_a_damaged_file_is_named_with_what_to_do(content: bytes, said: str, fold
 def test_a_file_is_never_read_beyond_what_it_should_hold(tmp_path: Path) -> None:
     bomb = tmp_path / "bomb.gz"
     bomb.write_bytes(gzip.compress(idx(np.zeros((10,), np.uint8)) + bytes(200 << 20), 1))
-    with pytest.raises(FaustnetError, match="ends late"):
+    with pytest.raises(FaustnetError, match="longer than its header says"):
         read_idx(bomb, (10,))
 
 
@@ -135,10 +167,10 @@ class Hostile:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_pickle_that_wants_to_run_code_is_refused_and_runs_none(tmp_path: Path) -> None:
+def test_a_pickle_that_would_run_code_is_refused_and_runs_none(tmp_path: Path) -> None:
     path, made = tmp_path / "batch", tmp_path / "made"
     path.write_bytes(pickle.dumps(batch_content(labels=Hostile(made))))
-    with pytest.raises(FaustnetError, match=r"wants to use posix.mkdir, which image data has no need of"):
+    with pytest.raises(FaustnetError, match=r"refers to posix.mkdir, which image data does not need"):
         read_batch(path)
     assert not made.exists()
 
@@ -162,7 +194,7 @@ def test_a_pickle_that_wants_to_run_code_is_refused_and_runs_none(tmp_path: Path
 def test_a_damaged_cifar_batch_is_named_with_what_to_do(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "data_batch_1"
     path.write_bytes(content)
-    with pytest.raises(FaustnetError, match="delete it, and CIFAR-10 is fetched again") as error:
+    with pytest.raises(FaustnetError, match="delete it to download CIFAR-10 again") as error:
         read_batch(path)
     assert str(path) in str(error.value)
 
@@ -209,7 +241,7 @@ def test_missing_files_are_downloaded_from_the_first_mirror_that_has_them_whole(
 def test_a_damaged_download_never_appears_under_its_name(served: tuple[Path, str], tmp_path: Path) -> None:
     folder, address = served
     (folder / "file.gz").write_bytes(b"half of it")
-    with pytest.raises(FaustnetError, match=r"damaged or incomplete.*put it at") as error:
+    with pytest.raises(FaustnetError, match=r"damaged or incomplete.*save it as") as error:
         fetch([f"{address}file.gz"], md5(b"half of it, and the rest"), tmp_path / "raw/file.gz")
     assert str(tmp_path / "raw/file.gz") in str(error.value)
     assert list((tmp_path / "raw").iterdir()) == []
@@ -293,9 +325,9 @@ def test_cifar_is_unpacked_from_its_archive_and_nothing_else_is(served: tuple[Pa
 def test_an_archive_without_the_batches_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     content = archive({"cifar-10-batches-py/data_batch_1": b"x"})
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(content)
-    with pytest.raises(FaustnetError, match=r"data_batch_2.*delete it and run again"):
+    with pytest.raises(FaustnetError, match=r"data_batch_2.*delete it and run the command again"):
         Cifar10(md5=md5(content))(tmp_path)
-    with pytest.raises(FaustnetError, match=r"its sum is wrong.*delete it and run again"):
+    with pytest.raises(FaustnetError, match=r"its checksum is wrong.*delete it and run the command again"):
         Cifar10()(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-python.tar.gz"]
 

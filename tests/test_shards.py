@@ -21,12 +21,12 @@ import torch
 from PIL import Image
 
 from conftest import Answer, run_to_end
-from faustnet.data import DataSet, Images, StoredPixels, load_data, make_shards, sharding, stored
+from faustnet.data import DataSet, Images, StoredPixels, load_data, make_shards, shard_writer, stored_pixels
 from faustnet.errors import FaustnetError
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import set_up
 from faustnet.system.devices import free_memory
-from faustnet.system.locks import alone_in
+from faustnet.system.locks import folder_lock
 from faustnet.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -38,7 +38,7 @@ def digits_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All digits, in shards of 100 images."""
     folder = tmp_path_factory.mktemp("data") / "digits"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharding, "SHARD", 6400)
+        patch.setattr(shard_writer, "SHARD", 6400)
         make_shards("digits", folder)
     assert len(list((folder / "train").glob("x-*.npy"))) == 15
     return folder
@@ -94,14 +94,14 @@ def test_whether_images_are_streamed_depends_on_the_memory_there_is(
 ) -> None:
     size = load_data(str(digits_folder)).train.pixels.size
     for free, streams in ((2 * size, False), (2 * size - 1, True)):
-        monkeypatch.setattr(stored, "free_memory", lambda device, free=free: free)
+        monkeypatch.setattr(stored_pixels, "free_memory", lambda device, free=free: free)
         assert trainer_on(load_data(str(digits_folder)), {}).schedule.feed.streams == streams
-    monkeypatch.setattr(stored, "free_memory", lambda device: size - 1)
-    with pytest.raises(FaustnetError, match=r"do not fit in memory: leave data\.stream at auto"):
+    monkeypatch.setattr(stored_pixels, "free_memory", lambda device: size - 1)
+    with pytest.raises(FaustnetError, match=r"more than the free memory: set data\.stream to"):
         trainer_on(load_data(str(digits_folder), stream="never"), {})
-    monkeypatch.setattr(stored, "MANY", 0)
-    monkeypatch.setattr(stored, "free_memory", lambda device: 70_000)
-    with pytest.raises(FaustnetError, match="choose representatives at random and not by k-means"):
+    monkeypatch.setattr(stored_pixels, "CHECKED_SIZE", 0)
+    monkeypatch.setattr(stored_pixels, "free_memory", lambda device: 70_000)
+    with pytest.raises(FaustnetError, match="choose representatives at random instead of by k-means"):
         trainer_on(load_data(str(digits_folder)), {"options": {"choice": "k-means"}})
 
 
@@ -171,39 +171,39 @@ class Exploding:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"train/y-1": None}, "train/y-1.npy is missing: shard 1 has images but no labels"),
-        ({"train/x-1": None}, "train/x-1.npy is missing: shard 1 has labels but no images"),
-        ({"test/x-0": None, "test/y-0": None}, "test has no shards: put images in x-00000.npy"),
-        ({"train/x-1": np.zeros((5, 5, 6), np.uint8)}, "x-1.npy has rows of (5, 6) and type uint8, but"),
-        ({"train/x-1": np.zeros((5, 6, 5), np.float32)}, "and type float32, but"),
-        ({"test/x-0": np.zeros((12, 6, 6), np.uint8)}, "make all shards alike"),
-        ({"train/x-1": np.zeros((4, 6, 5), np.uint8)}, "has 4 images but"),
+        ({"train/y-1": None}, "train/y-1.npy is missing: every shard needs"),
+        ({"train/x-1": None}, "train/x-1.npy is missing: every shard needs"),
+        ({"test/x-0": None, "test/y-0": None}, "test has no shards: save images as x-00000.npy"),
+        ({"train/x-1": np.zeros((5, 5, 6), np.uint8)}, "x-1.npy has (5, 6) of uint8, and"),
+        ({"train/x-1": np.zeros((5, 6, 5), np.float32)}, "x-1.npy has (6, 5) of float32, and"),
+        ({"test/x-0": np.zeros((12, 6, 6), np.uint8)}, "All shards need images of one shape and type"),
+        ({"train/x-1": np.zeros((4, 6, 5), np.uint8)}, "got 5 for 4 images"),
         ({"train/x-0": np.zeros((7, 6, 5), np.int64)}, "as uint8 or float32"),
-        ({"train/x-0": np.zeros(7, np.uint8)}, "give images or rows of numbers"),
-        ({"train/x-0": np.zeros((7, 0, 5), np.uint8)}, "give images or rows of numbers"),
-        ({"train/x-0": np.asfortranarray(np.ones((7, 6, 5), np.uint8))}, "lies column by column"),
-        ({"train/x-0": cut_short()}, "x-0.npy is cut short, 110 bytes are missing"),
-        ({"train/x-0": b"\x93NUMPY"}, "is no array that can be read"),
-        ({"train/x-0": b""}, "is no array that can be read"),
-        ({"train/x-0": headed("{[]: 1}")}, "is no array that can be read"),
-        ({"train/x-0": headed("(")}, "is no array that can be read"),
-        ({"train/x-0": headed("{1: 1, 'a': 2}")}, "is no array that can be read"),
-        ({"train/x-0": headed("-" * 9000)}, "is no array that can be read"),
-        ({"train/x-0": saying("|u1", (7, -6, -5))}, "it says that it is (7, -6, -5)"),
-        ({"train/y-0": saying("<i8", (-7,))}, "it says that it is (-7,)"),
-        ({"train/y-0": saying("<U0", (10**12,))}, "it says that it is (1000000000000,) of <U0"),
-        ({"train/y-0": np.full(7, 2**31 - 1, np.uint32).view("<U1")}, "characters that there are none of"),
-        ({"train/x-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never opened"),
-        ({"train/y-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never opened"),
-        ({"train/y-0": np.zeros(7)}, "give labels, whole numbers or words"),
-        ({"train/y-0": np.zeros((7, 1), int)}, "give labels, whole numbers or words"),
-        ({"train/y-0": np.array(["1"] * 7)}, "numbers and labels that are words"),
-        ({"train/y-0": np.zeros(7, int), "train/y-1": np.zeros(5, int)}, "give images of two classes or more"),
-        ({"test/y-0": np.array([1, 0, 2, 7] * 3)}, "test images of class 7 but none to train on"),
-        ({"classes": "a\nb"}, "x-0.npy has the label 2, but classes.txt names classes 0 to 1"),
-        ({"classes": "a\nb\nc", "train/y-1": np.array([0, 1, -1, 0, 0])}, "x-1.npy has the label -1, but classes.txt"),
-        ({"classes": "a\nb\nc\nd"}, "names 'd', but no training image is labelled 3"),
-        ({"classes": "a\na\nc"}, "a name in each line, of two different classes"),
+        ({"train/x-0": np.zeros(7, np.uint8)}, "must contain images or rows of numbers"),
+        ({"train/x-0": np.zeros((7, 0, 5), np.uint8)}, "must contain images or rows of numbers"),
+        ({"train/x-0": np.asfortranarray(np.ones((7, 6, 5), np.uint8))}, "is in Fortran order"),
+        ({"train/x-0": cut_short()}, "x-0.npy is incomplete, 110 bytes are missing"),
+        ({"train/x-0": b"\x93NUMPY"}, "is not a readable array"),
+        ({"train/x-0": b""}, "is not a readable array"),
+        ({"train/x-0": headed("{[]: 1}")}, "is not a readable array"),
+        ({"train/x-0": headed("(")}, "is not a readable array"),
+        ({"train/x-0": headed("{1: 1, 'a': 2}")}, "is not a readable array"),
+        ({"train/x-0": headed("-" * 9000)}, "is not a readable array"),
+        ({"train/x-0": saying("|u1", (7, -6, -5))}, "its header says shape (7, -6, -5)"),
+        ({"train/y-0": saying("<i8", (-7,))}, "its header says shape (-7,)"),
+        ({"train/y-0": saying("<U0", (10**12,))}, "its header says shape (1000000000000,) and type <U0"),
+        ({"train/y-0": np.full(7, 2**31 - 1, np.uint32).view("<U1")}, "contains invalid Unicode"),
+        ({"train/x-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never unpickled"),
+        ({"train/y-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never unpickled"),
+        ({"train/y-0": np.zeros(7)}, "must contain labels, integers or strings"),
+        ({"train/y-0": np.zeros((7, 1), int)}, "must contain labels, integers or strings"),
+        ({"train/y-0": np.array(["1"] * 7)}, "must be all integers or all strings, got both"),
+        ({"train/y-0": np.zeros(7, int), "train/y-1": np.zeros(5, int)}, "at least two classes, got 1"),
+        ({"test/y-0": np.array([1, 0, 2, 7] * 3)}, "test images but no training images of the class 7"),
+        ({"classes": "a\nb"}, "x-0.npy has 2"),
+        ({"classes": "a\nb\nc", "train/y-1": np.array([0, 1, -1, 0, 0])}, "x-1.npy has -1"),
+        ({"classes": "a\nb\nc\nd"}, "names 'd', but no training image has label 3"),
+        ({"classes": "a\na\nc"}, "must name at least two different classes"),
     ],
 )
 def test_shards_with_something_wrong_are_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_numbers_that_are_not_finite_are_found_before_training(part: str, tmp_pa
     files = {"train/x-0": x[:7], "train/x-1": x[7:], "test/x-0": x}
     name = "train/x-0" if part == "train" else "test/x-0"
     write(tmp_path, **{**files, name: bad[: len(files[name])]})
-    with pytest.raises(FaustnetError, match=re.escape(f"{name}.npy holds NaN or infinity")):
+    with pytest.raises(FaustnetError, match=re.escape(f"{name}.npy contains NaN or infinity")):
         trainer_on(load_data(str(tmp_path), stream="always"), {"training": {"batch_size": 4}})
 
 
@@ -232,7 +232,7 @@ def test_a_file_that_shrinks_while_it_is_used_ends_the_training_with_a_sentence(
     file = tmp_path / "copy" / "train" / "x-00000.npy"
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size // 2)
-    with pytest.raises(FaustnetError, match=r"x-00000\.npy has become shorter while it was used"):
+    with pytest.raises(FaustnetError, match=r"x-00000\.npy was shortened while it was in use"):
         run_to_end(trainer)
 
 
@@ -260,7 +260,8 @@ def test_making_shards_that_was_killed_goes_on_and_is_complete_or_absent(
 ) -> None:
     whole, folder, part = load_data(str(pictures)), tmp_path / "shards", tmp_path / "shards.part"
     slow = (
-        "import time; from faustnet.data import make_shards, sharding; from pathlib import Path; sharding.SHARD = 2160\n"
+        "import time; from faustnet.data import make_shards, shard_writer as writer; from pathlib import Path\n"
+        "writer.SHARD = 2160\n"
         f"make_shards({str(pictures)!r}, Path({str(folder)!r}), on_images=lambda done, all: time.sleep(done > 30 and 60))"
     )
     process = subprocess.Popen([sys.executable, "-c", slow])
@@ -277,9 +278,9 @@ def test_making_shards_that_was_killed_goes_on_and_is_complete_or_absent(
     kept = {path.relative_to(part): path.stat().st_mtime_ns for path in part.rglob("[xy]-*.npy")}
     assert len(kept) >= 8
     times = (pictures / "dog" / "1.png").stat()
-    monkeypatch.setattr(sharding, "SHARD", 2160)
+    monkeypatch.setattr(shard_writer, "SHARD", 2160)
     (pictures / "dog" / "1.png").touch()
-    with pytest.raises(FaustnetError, match=r"shards\.part was begun from other images: remove it"):
+    with pytest.raises(FaustnetError, match=r"shards\.part was made from other images: remove it"):
         make_shards(str(pictures), folder)
     os.utime(pictures / "dog" / "1.png", ns=(times.st_atime_ns, times.st_mtime_ns))
     data = make_shards(str(pictures), folder)
@@ -290,7 +291,7 @@ def test_making_shards_that_was_killed_goes_on_and_is_complete_or_absent(
     assert kept.items() <= {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*.npy")}.items()
     assert sorted(path.name for path in folder.iterdir()) == ["classes.txt", "test", "train"]
     for taken in (folder, Path(), Path("/")):
-        with pytest.raises(FaustnetError, match="exists already"):
+        with pytest.raises(FaustnetError, match="already exists"):
             make_shards(str(pictures), taken)
 
 
@@ -298,7 +299,7 @@ def test_one_command_at_a_time_makes_shards_of_a_name(tmp_path: Path) -> None:
     """Two would write to the same files, and one that is killed then would leave holes in the other's."""
     part = tmp_path / "shards.part"
     part.mkdir()
-    with alone_in(part), pytest.raises(FaustnetError, match=r"Somebody writes to .*shards\.part already, process"):
+    with folder_lock(part), pytest.raises(FaustnetError, match=r"shards\.part is in use by process"):
         make_shards("digits", tmp_path / "shards")
     make_shards("digits", tmp_path / "shards")
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
@@ -338,7 +339,7 @@ def test_an_interrupt_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sharding, "read_image", interrupted)
+        patch.setattr(shard_writer, "read_image", interrupted)
         answer = faustnet("shards", pictures, tmp_path / "shards")
     assert (answer.code, answer.sentence) == (130, "Stopped. Run the same command again to continue.")
     assert not (tmp_path / "shards").exists()

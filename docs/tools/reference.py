@@ -20,13 +20,13 @@ import faustnet
 from faustnet import losses
 from faustnet.cli import app
 from faustnet.data import DATASETS, DataSet, Images
+from faustnet.methods import METHODS, LocalMethod, Method, Source
+from faustnet.nn.network import Network
+from faustnet.runs.folder import Run
+from faustnet.runs.model import EarlyPrediction, Model, Prediction
+from faustnet.runs.recipes import FAMILIES, Recipe, as_table, shipped_recipes
 from faustnet.training.evaluation import EarlyExit, Evaluation
 from faustnet.training.history import Epoch
-from faustnet.methods import METHODS, LocalMethod, Method, Source
-from faustnet.runs.model import EarlyPrediction, Model, Prediction
-from faustnet.nn.network import Network
-from faustnet.runs.recipes import FAMILIES, Recipe, as_table, shipped_recipes
-from faustnet.runs.folder import Run
 
 DOCS = Path(__file__).parents[1]
 WRITTEN = "<!-- written by `python docs/tools/reference.py` -->"

@@ -1,5 +1,5 @@
-"""CIFAR-10's batches. They are pickles, which are programs that may do anything at all, so Python's own reader is not used:
-a small machine knows the few steps that image data takes, and builds nothing but what it holds."""
+"""CIFAR-10 batches. They are pickles, which can run arbitrary code, so Python's unpickler is not used: a small interpreter
+supports the few operations that image data needs, and creates only plain containers."""
 
 import pickletools
 from collections.abc import Callable
@@ -13,33 +13,32 @@ from faustnet.errors import FaustnetError
 
 IMAGES, VALUES, CLASSES = 10_000, 3 * 32 * 32, 10
 LARGEST = 64 << 20  # bytes; an official batch has 31 million
-STEPS = 200_000  # of a pickle's program; an official batch has 30,000
+STEPS = 200_000  # operations in a pickle; an official batch has 30,000
 
 
 def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """One batch file: images (10000, 3072) of bytes, red, green, blue; labels (10000,)."""
+    """Read a batch file. → images (10000, 3072), bytes in the order red, green, blue; labels (10000,)"""
     try:
         if not path.is_file():
-            raise ValueError("it is not a file")
+            raise ValueError("it is not a regular file")
         if path.stat().st_size > LARGEST:
-            raise ValueError("it is far too large")
-        content = _Machine().run(path.read_bytes())
+            raise ValueError(f"it is larger than {LARGEST >> 20} MiB")
+        content = _Interpreter().run(path.read_bytes())
         return _images(content["data"]), _labels(content["labels"])
-    except Exception as error:  # a damaged pickle can fail in any way at all
-        again = "delete it, and CIFAR-10 is fetched again"
-        raise FaustnetError(f"{path} is not a CIFAR-10 batch ({error}): {again}.") from None
+    except Exception as error:  # a damaged pickle can raise any exception
+        raise FaustnetError(f"{path} is not a CIFAR-10 batch ({error}): delete it to download CIFAR-10 again.") from None
 
 
 @dataclass
 class _Name:
-    """Something that the pickle wants to use, by its full name."""
+    """Function or class that the pickle refers to, by its full name."""
 
     name: str
 
 
 @dataclass
-class _Made:
-    """What one of those made of `arguments`: a data type, an empty array that is given its `state` later, or bytes."""
+class _Call:
+    """Call of one of those: a data type, an empty array that gets its `state` later, or bytes."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -52,7 +51,7 @@ _ALLOWED = {
     "numpy.ndarray": "numpy.ndarray",
     "numpy.core.multiarray._reconstruct": ARRAY,
     "numpy._core.multiarray._reconstruct": ARRAY,
-    "_codecs.encode": ENCODE,  # how Python 3 writes bytes into a pickle of protocol 2
+    "_codecs.encode": ENCODE,  # Python 3 writes bytes this way into a pickle of protocol 2
 }
 _MARK = object()
 _PUSHED = {
@@ -71,9 +70,9 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
-class _Machine:
-    """Runs a pickle. What it builds is never looked into, compared or hashed here, except that keys must be words: of
-    things that hold each other twice, forty deep, that would take for ever."""
+class _Interpreter:
+    """Interpreter of a pickle. It never iterates over, compares or hashes the objects that it creates, except for keys,
+    which must be strings: for containers that contain each other twice, forty levels deep, that would not end."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -82,7 +81,7 @@ class _Machine:
     def run(self, program: bytes) -> Any:
         for number, (operation, argument, _) in enumerate(pickletools.genops(program)):
             if number == STEPS:
-                raise ValueError(f"it takes more than {STEPS:,} steps")
+                raise ValueError(f"it has more than {STEPS:,} operations")
             if operation.name == "STOP":
                 (result,) = self.stack
                 return result
@@ -101,72 +100,72 @@ class _Machine:
         elif name in ("BINGET", "LONG_BINGET"):
             stack.append(self.memory[argument])
         elif name in _TUPLES:
-            stack.append(tuple(self._popped(_TUPLES[name])))
+            stack.append(tuple(self._pop(_TUPLES[name])))
         elif name == "TUPLE":
-            stack.append(tuple(self._since_mark()))
+            stack.append(tuple(self._pop_to_mark()))
         elif name in ("APPEND", "APPENDS"):
-            items = self._popped(1) if name == "APPEND" else self._since_mark()
-            _only(list, stack[-1]).extend(items)
+            items = self._pop(1) if name == "APPEND" else self._pop_to_mark()
+            _expect(list, stack[-1]).extend(items)
         elif name in ("SETITEM", "SETITEMS"):
-            items = self._popped(2) if name == "SETITEM" else self._since_mark()
+            items = self._pop(2) if name == "SETITEM" else self._pop_to_mark()
             for key, value in zip(items[::2], items[1::2], strict=True):
-                _only(dict, stack[-1])[_only(str, key)] = value
+                _expect(dict, stack[-1])[_expect(str, key)] = value
         elif name in ("GLOBAL", "STACK_GLOBAL"):
-            parts = argument.split(" ", 1) if name == "GLOBAL" else [_only(str, part) for part in self._popped(2)]
+            parts = argument.split(" ", 1) if name == "GLOBAL" else [_expect(str, part) for part in self._pop(2)]
             stack.append(_allowed(".".join(parts)))
         elif name == "REDUCE":
-            wanted, arguments = self._popped(2)
-            stack.append(_Made(_only(_Name, wanted).name, _only(tuple, arguments)))
+            wanted, arguments = self._pop(2)
+            stack.append(_Call(_expect(_Name, wanted).name, _expect(tuple, arguments)))
         elif name == "BUILD":
-            (state,) = self._popped(1)
-            _only(_Made, stack[-1]).state = state
+            (state,) = self._pop(1)
+            _expect(_Call, stack[-1]).state = state
         elif name not in ("PROTO", "FRAME"):
-            raise ValueError(f"it holds the step {name}, which image data has no need of")
+            raise ValueError(f"it contains the operation {name}, which image data does not need")
 
-    def _popped(self, count: int) -> list[Any]:
+    def _pop(self, count: int) -> list[Any]:
         if len(self.stack) < count:
-            raise ValueError("it takes from an empty stack")
+            raise ValueError("its stack is empty")
         items = self.stack[-count:]
         del self.stack[-count:]
         return items
 
-    def _since_mark(self) -> list[Any]:
+    def _pop_to_mark(self) -> list[Any]:
         marks = (place for place in range(len(self.stack) - 1, -1, -1) if self.stack[place] is _MARK)
         if (place := next(marks, None)) is None:
-            raise ValueError("it lacks a mark")
+            raise ValueError("a mark is missing")
         items = self.stack[place + 1 :]
         del self.stack[place:]
         return items
 
 
-def _only(kind: type, value: Any) -> Any:
+def _expect(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise ValueError("it does not hold together")
+        raise ValueError("it is inconsistent")
     return value
 
 
 def _allowed(name: str) -> _Name:
     if name not in _ALLOWED:
-        raise ValueError(f"it wants to use {name}, which image data has no need of")
+        raise ValueError(f"it refers to {name}, which image data does not need")
     return _Name(_ALLOWED[name])
 
 
-def _images(array: _Made) -> np.ndarray:
-    """(10000, 3072), from the state of an array: (version, shape, dtype, column order, raw bytes)."""
-    _, shape, dtype, column_order, raw = _only(tuple, _only(_Made, array).state)
-    code = _only(_Made, dtype).arguments[0]
+def _images(array: _Call) -> np.ndarray:
+    """Return the images, (10000, 3072), from the state of an array: (version, shape, dtype, column order, raw bytes)."""
+    _, shape, dtype, column_order, raw = _expect(tuple, _expect(_Call, array).state)
+    code = _expect(_Call, dtype).arguments[0]
     good = array.name == ARRAY and dtype.name == DTYPE and column_order is False
-    rows, columns = _only(tuple, shape)
-    if not good or (_only(int, rows), _only(int, columns)) != (IMAGES, VALUES) or _only(str, code) != "u1":
-        raise ValueError(f"its images should be {IMAGES}×{VALUES} bytes")
-    if type(raw) is _Made and raw.name == ENCODE:
-        raw = _only(str, raw.arguments[0])
-    raw = raw.encode("latin1") if type(raw) is str else _only(bytes, raw)
+    rows, columns = _expect(tuple, shape)
+    if not good or (_expect(int, rows), _expect(int, columns)) != (IMAGES, VALUES) or _expect(str, code) != "u1":
+        raise ValueError(f"its images must be {IMAGES}×{VALUES} bytes")
+    if type(raw) is _Call and raw.name == ENCODE:
+        raw = _expect(str, raw.arguments[0])
+    raw = raw.encode("latin1") if type(raw) is str else _expect(bytes, raw)
     return np.frombuffer(raw, np.uint8).reshape(IMAGES, VALUES)
 
 
 def _labels(labels: list[int]) -> np.ndarray:
     allowed = set(range(CLASSES))
     if type(labels) is not list or len(labels) != IMAGES or not all(type(n) is int and n in allowed for n in labels):
-        raise ValueError(f"its labels should be {IMAGES} numbers from 0 to {CLASSES - 1}")
+        raise ValueError(f"its labels must be {IMAGES} integers from 0 to {CLASSES - 1}")
     return np.array(labels)

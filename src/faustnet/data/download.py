@@ -1,16 +1,14 @@
-"""Fetching official files: checked before they appear under their name."""
+"""Downloads of the built-in data sets. A file appears under its name only when it is complete and its checksum is right."""
 
 import gzip
 import hashlib
-import http.client
 import os
 import shutil
 import tarfile
 import tempfile
-import urllib.request
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -18,33 +16,46 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from faustnet.errors import FaustnetError
-from faustnet.system.files import PARTIAL, partials, sync_folder
-from faustnet.system.locks import alone_in
+from faustnet.system.files import PARTIAL, move_whole, partials
+from faustnet.system.locks import folder_lock
 
-CHUNK = 1 << 16
+CHUNK = 1 << 16  # bytes
 TIMEOUT = 30  # seconds without a byte
-LARGEST = 512 << 20  # bytes of a download, and of what is in an archive; CIFAR-10 has 163 MiB, unpacked 178
+LARGEST = 512 << 20  # bytes of a download, and of an unpacked archive; CIFAR-10 has 163 MiB, unpacked 178
+
+
+def data_folder(chosen: Path | None = None) -> Path:
+    """Return the folder of the built-in data sets: `chosen`, or FAUSTNET_DATA, or the cache folder of the user."""
+    if chosen or os.environ.get("FAUSTNET_DATA"):
+        return chosen or Path(os.environ["FAUSTNET_DATA"])
+    try:
+        from platformdirs import user_cache_path  # not needed to train on data whose folder is known
+    except ImportError:
+        raise FaustnetError(
+            "The default data folder needs the package platformdirs: install it, or set --data-dir or FAUSTNET_DATA."
+        ) from None
+    return user_cache_path("faustnet", appauthor=False)
 
 
 def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
-    """Download one file from the first address that gives it whole, and put it at `path` once its sum is right; if another
-    process is at it, wait for that."""
+    """Download a file to `path` from the first address that provides it with the right checksum. If another process is
+    downloading to the same folder, wait for it. An existing file is used as it is."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with alone_in(path.parent, wait=True):
-            _clear(path)
-            reasons = [] if path.exists() else _fetched(urls, md5, path)
+        with folder_lock(path.parent, wait=True):
+            _remove_partials(path)
+            reasons = [] if path.exists() else _download(urls, md5, path)
     except OSError as error:
         raise FaustnetError(f"{path} could not be written ({error.strerror}): choose another --data-dir.") from None
     if reasons:
         raise FaustnetError(
             f"{path.name} could not be downloaded ({'; '.join(dict.fromkeys(reasons))}): "
-            f"fetch it by other means from {urls[0]} and put it at {path}."
+            f"download it in another way from {urls[0]} and save it as {path}."
         )
 
 
-def _clear(path: Path) -> None:
-    """Remove what attempts to make a file or a folder have left that were killed."""
+def _remove_partials(path: Path) -> None:
+    """Remove the temporary files and folders of killed attempts to make a file or a folder."""
     for other in partials(path):
         if other.is_dir():
             shutil.rmtree(other)
@@ -52,108 +63,127 @@ def _clear(path: Path) -> None:
             other.unlink()
 
 
-def _fetched(urls: Sequence[str], md5: str, path: Path) -> list[str]:
-    """Put the file in place; or, if that was not to be, why not."""
-    reasons = []
-    descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
-    os.close(descriptor)
+def _download(urls: Sequence[str], md5: str, path: Path) -> list[str]:
+    """Download a file; return the reasons why it failed, or an empty list."""
     try:
-        for url in urls:
+        import pooch  # not needed to train on data that have been downloaded
+        from requests import RequestException
+    except ImportError:
+        return ["downloads need the package pooch, which is not installed"]
+    pooch.get_logger().setLevel("WARNING")  # the progress bar says enough
+    reasons = []
+    for url in urls:
+        with (
+            tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent) as partial,
+            _ProgressBar(url) as bar,
+        ):
+            options = {"timeout": TIMEOUT, "headers": {"Accept-Encoding": "identity"}}  # the checksum is of the bytes sent
+            downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=CHUNK, **options)
             try:
-                found = _copy(url, Path(partial))
-            except (OSError, http.client.HTTPException) as error:
-                reasons.append(str(getattr(error, "reason", error)) or type(error).__name__)
-                continue
-            if found == md5:
-                os.chmod(partial, 0o644)
-                os.replace(partial, path)
-                sync_folder(path.parent)
+                found = pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=partial, downloader=downloader)
+            except _TooLargeError as error:
+                reasons.append(str(error))
+            except RequestException as error:
+                reasons.append(_innermost(error))
+            except ValueError:  # a wrong checksum, or a header that makes no sense
+                reasons.append(f"the file at {url} is damaged or incomplete")
+            else:
+                move_whole(Path(found), path)
                 return []
-            reasons.append(f"what {url} sent is damaged or incomplete")
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(partial)
     return reasons
 
 
-def _copy(url: str, path: Path) -> str:
-    """Write what is at `url` to `path` and return its md5."""
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    )  # fmt: skip
-    console = Console(stderr=True)
-    name = url.rsplit("/", 1)[-1]
-    if not console.is_terminal:
-        console.print(f"Downloading {name}", highlight=False)
-    digest = hashlib.md5(usedforsecurity=False)
-    with (
-        urllib.request.urlopen(url, timeout=TIMEOUT) as answer,
-        path.open("wb") as file,
-        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
-    ):
-        size = answer.headers.get("Content-Length", "")
-        told = size.isdecimal() and len(size) <= len(str(LARGEST))
-        task = progress.add_task(name, total=int(size) if told else None)
-        while chunk := answer.read(CHUNK):
-            if file.tell() + len(chunk) > LARGEST:
-                raise OSError(f"{url} sends more than {LARGEST >> 20} MiB")
-            file.write(chunk)
-            digest.update(chunk)
-            progress.advance(task, len(chunk))
-        file.flush()
-        os.fsync(file.fileno())
-    return digest.hexdigest()
+def _innermost(error: BaseException) -> str:
+    """Return the message of the error that caused all others, such as "Connection refused"."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+class _TooLargeError(Exception):
+    """A server sends more than any data set has."""
+
+
+class _ProgressBar:
+    """Progress bar of a download, in the form that pooch asks for. It ends a download that is too large."""
+
+    def __init__(self, url: str):
+        self.url, self.received = url, 0
+        console = Console(stderr=True)
+        name = url.rsplit("/", 1)[-1]
+        if not console.is_terminal:
+            console.print(f"Downloading {name}", highlight=False)
+        columns = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+        self.progress = Progress(TextColumn(name), *columns, console=console, disable=not console.is_terminal)
+        self.task = self.progress.add_task(name, total=None)
+        self.total = 0  # bytes, set by pooch; 0 if the server does not say
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def update(self, size: int) -> None:
+        self.received += size
+        if self.received > LARGEST:
+            raise _TooLargeError(f"{self.url} sends more than {LARGEST >> 20} MiB")
+        self.progress.update(self.task, completed=self.received, total=self.total or None)
+
+    def reset(self) -> None:
+        self.received = 0
+
+    def close(self) -> None:
+        pass
 
 
 def unpack_folder(archive: Path, md5: str, folder: Path, names: Sequence[str]) -> None:
-    """Take just these files of `folder`'s out of a tar archive whose sum is right; they appear when all are read."""
+    """Extract the files `names` of `folder` from a tar archive with this checksum. They appear when all have been read."""
     try:
-        if not archive.is_file():  # to open a pipe would be to wait for it
-            raise tarfile.TarError("it is not a file")
+        if not archive.is_file():  # opening a pipe would block
+            raise tarfile.TarError("it is not a regular file")
         with archive.open("rb") as file:
             if hashlib.file_digest(file, "md5").hexdigest() != md5:
-                raise tarfile.TarError("its sum is wrong")
-        with alone_in(folder.parent, wait=True):
-            _clear(folder)
+                raise tarfile.TarError("its checksum is wrong")
+        with folder_lock(folder.parent, wait=True):
+            _remove_partials(folder)
             _unpack(archive, folder, names)
     except (tarfile.TarError, OSError, EOFError, KeyError, ValueError, zlib.error) as error:
-        raise FaustnetError(f"{archive} could not be unpacked ({error}): delete it and run again.") from None
+        raise FaustnetError(f"{archive} could not be unpacked ({error}): delete it and run the command again.") from None
 
 
 def _unpack(archive: Path, folder: Path, names: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=PARTIAL, dir=folder.parent) as partial:
-        with _expanded(archive, folder.parent) as plain, tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member) as tar:
+        with _decompressed(archive, folder.parent) as plain, tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member) as tar:
             for name in names:
                 source = tar.extractfile(f"{folder.name}/{name}")
                 if source is None:
                     raise tarfile.TarError(f"{name} in it is a folder")
                 with (Path(partial) / name).open("wb") as target:
                     shutil.copyfileobj(source, target)
-                    target.flush()
-                    os.fsync(target.fileno())
         folder.mkdir(exist_ok=True)
         for name in names:
-            os.replace(Path(partial) / name, folder / name)
-        sync_folder(folder)
+            move_whole(Path(partial) / name, folder / name)
 
 
 class _Member(tarfile.TarInfo):
-    """An entry of an archive of plain files in folders. Links, devices and headers that change other headers are refused as
-    they are met, and so are sizes that would lead back to where the reader has been."""
+    """Entry of an archive of regular files and folders. Links, devices, headers that change other headers, and negative
+    sizes, which would make the reader go back, are refused."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         found = super().frombuf(buf, encoding, errors)
         if found.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or found.size < 0:
-            raise tarfile.ReadError(f"{found.name} in it is no ordinary file")
+            raise tarfile.ReadError(f"{found.name} in it is not a regular file")
         return found
 
 
 @contextmanager
-def _expanded(archive: Path, folder: Path) -> Iterator[BinaryIO]:
-    """What was zipped, in a file without a name in this folder."""
-    with gzip.open(archive) as zipped, tempfile.TemporaryFile(dir=folder) as plain:
-        while chunk := zipped.read(CHUNK):
+def _decompressed(archive: Path, folder: Path) -> Iterator[BinaryIO]:
+    """Decompress a gzip file into an unnamed temporary file in `folder`."""
+    with gzip.open(archive) as compressed, tempfile.TemporaryFile(dir=folder) as plain:
+        while chunk := compressed.read(CHUNK):
             if plain.tell() + len(chunk) > LARGEST:
                 raise tarfile.TarError(f"it expands to more than {LARGEST >> 20} MiB")
             plain.write(chunk)

@@ -1,4 +1,4 @@
-"""Data sets as tensors on the device, or in files: bytes until the moment they are used."""
+"""Images with labels, and their scaling and augmentation. Pixels stay bytes until they are used."""
 
 import hashlib
 import math
@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from faustnet.data.stored import StoredPixels
+from faustnet.data.stored_pixels import StoredPixels
 from faustnet.errors import FaustnetError
 
-SAMPLED = 100  # images of a set that its digest depends on
-EXACT = 2**24 // 255**2  # squares of bytes whose sum a float32 holds exactly
+DIGEST_IMAGES = 100  # images, at most, that the digest of a set is computed from
+EXACT = 2**24 // 255**2  # number of squared bytes whose sum is exact in float32
 
 
 @dataclass(frozen=True)
 class Images:
-    """Images and their labels. A table of numbers is a set of one-pixel images with a channel for each column."""
+    """Images and their labels. A table of numbers is represented as one-pixel images with one channel for each column."""
 
     pixels: Tensor | StoredPixels  # (n, channels, height, width), bytes or float32
     labels: Tensor  # (n,), int64
@@ -34,28 +34,30 @@ class Images:
 
     @property
     def all_pixels(self) -> Tensor:
-        """As a tensor, wherever they lie."""
+        """Pixels as a tensor, even if they are stored in files."""
         return self.pixels if isinstance(self.pixels, Tensor) else self.pixels.in_memory()
 
     def to(self, device: torch.device) -> "Images":
+        """Move the images to a device. Pixels in files stay there if they do not fit."""
         return Images(self.pixels.to(device), self.labels.to(device))
 
     def take(self, index: Tensor) -> "Images":
+        """Return the images at these positions. (b,)"""
         index = index.to(self.labels.device)
         pixels = self.pixels[index] if isinstance(self.pixels, Tensor) else self.pixels.at(index)
         return Images(pixels, self.labels[index])
 
     def digest(self) -> str:
-        """Another one if the images are others, as far as labels, shape, type and a sample of them tell."""
+        """Return a hash of all labels, the shape, the type and a sample of the images."""
         found = hashlib.sha256(repr((self.shape, self.pixels.dtype)).encode())
         found.update(self.labels.cpu().numpy().tobytes())
-        some = self.take(torch.arange(0, len(self), -(-len(self) // SAMPLED)))
+        some = self.take(torch.arange(0, len(self), -(-len(self) // DIGEST_IMAGES)))
         found.update(some.all_pixels.cpu().contiguous().numpy().tobytes())
         return found.hexdigest()
 
     def split(self, held_out: float, seed: int) -> tuple["Images", "Images"]:
-        """Two parts with the same share of every class; the second is a fraction, or from 1 on a number, of images."""
-        from sklearn.model_selection import train_test_split  # as slow to import as torch, so only where it is used
+        """Split into two stratified parts. `held_out` is the size of the second: a fraction below 1 or a number."""
+        from sklearn.model_selection import train_test_split  # as slow to import as torch
 
         size = int(held_out) if held_out >= 1 else held_out
         labels = self.labels.cpu().numpy()
@@ -63,42 +65,44 @@ class Images:
             kept, held = train_test_split(range(len(self)), test_size=size, stratify=labels, random_state=seed)
         except ValueError as error:
             raise FaustnetError(
-                f"{len(self)} images cannot be split with {size} of them held out ({error}): "
-                "give every class at least two images, or hold out another share."
+                f"{len(self)} images cannot be split with {size} held out ({error}): "
+                "provide at least two images of every class, or hold out a different number."
             ) from None
         return self.take(torch.tensor(sorted(kept))), self.take(torch.tensor(sorted(held)))
 
 
 @dataclass(frozen=True)
 class DataSet:
+    """Training and test images of a data set."""
+
     name: str
     class_names: tuple[str, ...]
     train: Images
     test: Images
-    left_out: tuple[str, ...] = field(default=(), kw_only=True)  # what of the user's files, and why, in a few lines
+    left_out: tuple[str, ...] = field(default=(), kw_only=True)  # messages about the user's files that were not read
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Bytes to numbers with mean 0 and variance 1 in each channel."""
+    """Map pixels to numbers with mean 0 and variance 1 in each channel."""
 
     mean: Tensor  # (channels, 1, 1)
     deviation: Tensor  # (channels, 1, 1)
 
     @classmethod
     def of(cls, images: Images) -> "Scaling":
-        """Measured on these images, in double precision."""
-        device = torch.device("cpu") if images.pixels.device.type == "mps" else images.pixels.device  # it has no double
+        """Compute mean and standard deviation of images in double precision."""
+        device = torch.device("cpu") if images.pixels.device.type == "mps" else images.pixels.device  # MPS has no float64
         total = torch.zeros(images.shape[0], dtype=torch.float64, device=device)
         squares = total.clone()
-        for chunk in images.pixels.split(1024):  # a whole set in float64 would be eight times its bytes
+        for chunk in images.pixels.split(1024):  # in float64 a whole set would need eight times its size
             sums = _sums(chunk.to(device))
             total += sums[0]
             squares += sums[1]
         count = len(images) * images.shape[1] * images.shape[2]
         mean = total / count
         deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
-        deviation[deviation < 1e-6] = 1.0  # a channel that never changes stays at zero
+        deviation[deviation < 1e-6] = 1.0  # a constant channel becomes zero
         return cls(mean.float().view(-1, 1, 1), deviation.float().view(-1, 1, 1))
 
     def to(self, device: torch.device) -> "Scaling":
@@ -109,9 +113,9 @@ class Scaling:
 
 
 def _sums(pixels: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each channel's values and of their squares, in double precision. (n, c, h, w) → (c,), (c,)
+    """Return the sums of each channel's values and of their squares in double precision. (n, c, h, w) → (c,), (c,)
 
-    Short rows of bytes are summed in single precision first, which is as exact for such whole numbers, and far faster.
+    Short rows of bytes are summed in single precision first, which is exact for such integers, and much faster.
     """
     if pixels.dtype == torch.uint8 and pixels.shape[3] <= EXACT:
         values = pixels.float()
@@ -123,33 +127,31 @@ def _sums(pixels: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random mirror images, random shifts by up to `crop` pixels with what is uncovered filled by reflection, and a random
-    square of `cutout` pixels' side that is hidden, which may stick out at the edges. Between the two, images are
-    turned by up to `rotation` degrees either way and each side is made longer or shorter by up to the share `zoom` of it,
-    with what is uncovered filled by the values at the border."""
+    """Random augmentation: flip and crop, then rotation and zoom, then cutout."""
 
-    flip: bool = False
-    crop: int = 0
-    cutout: int = 0
-    rotation: float = 0.0
-    zoom: float = 0.0
+    flip: bool = False  # mirror horizontally with probability 1/2
+    crop: int = 0  # shift by up to this number of pixels, filled by reflection
+    cutout: int = 0  # side of a square that is set to zero, in pixels; may extend beyond the image
+    rotation: float = 0.0  # rotate by up to this number of degrees in either direction, filled with the border
+    zoom: float = 0.0  # scale height and width independently, by up to this fraction of each, filled with the border
 
     def __bool__(self) -> bool:
         return self.flip or self.crop > 0 or self.cutout > 0 or self.rotation > 0 or self.zoom > 0
 
     def check(self, shape: tuple[int, int, int]) -> None:
+        """Raise an error if the augmentation does not fit images of this shape, (channels, height, width)."""
         smallest = min(shape[1:])
         if self.crop >= smallest:
             raise FaustnetError(
-                f"A crop of {self.crop} does not fit images of {shape[1]}×{shape[2]}: stay below {smallest}."
+                f"data.crop must be less than {smallest} for images of {shape[1]}×{shape[2]}, got {self.crop}."
             )
         if self.cutout > smallest:
             raise FaustnetError(
-                f"A cut-out of {self.cutout} would hide all of an image of {shape[1]}×{shape[2]}: use {smallest} at most."
+                f"data.cutout must be at most {smallest} for images of {shape[1]}×{shape[2]}, got {self.cutout}."
             )
 
     def pick(self, pixels: Tensor, index: Tensor) -> Tensor:
-        """The images at `index`, distorted: one gather does the choosing, the shift and the flip. → (b, c, h, w)"""
+        """Return the images at `index`, flipped and cropped, in a single gather. (n, c, h, w), (b,) → (b, c, h, w)"""
         height, width = pixels.shape[2:]
         rows = self._positions(len(index), height, index.device, flip=False)
         columns = self._positions(len(index), width, index.device, flip=self.flip)
@@ -159,7 +161,7 @@ class Augmentation:
         ]
 
     def warp(self, images: Tensor) -> Tensor:
-        """Scaled images, each turned and stretched anew. (b, c, h, w) → the same"""
+        """Rotate and zoom scaled images. (b, c, h, w) → (b, c, h, w)"""
         if not self.rotation and not self.zoom:
             return images
         angles, stretch = images.new_zeros(len(images)), images.new_ones(len(images), 2)
@@ -170,7 +172,7 @@ class Augmentation:
         return warped(images, angles, stretch)
 
     def hide(self, images: Tensor) -> Tensor:
-        """Scaled images with a square of each set to nought, which is the mean. (b, c, h, w) → the same"""
+        """Apply cutout to scaled images: set a square of each to zero, the mean. (b, c, h, w) → (b, c, h, w)"""
         if not self.cutout:
             return images
         inside = []
@@ -183,7 +185,7 @@ class Augmentation:
         return images.masked_fill(rows[:, None, :, None] & columns[:, None, None, :], 0)
 
     def _positions(self, count: int, length: int, device: torch.device, *, flip: bool) -> Tensor:
-        """For each image where every pixel along one axis comes from, (count, length)."""
+        """Return the source of every pixel along one axis, for each image. → (count, length)"""
         positions = torch.arange(length, device=device).expand(count, length)
         if flip:
             mirrored = torch.rand(count, 1, device=device) < 0.5
@@ -195,14 +197,14 @@ class Augmentation:
 
 
 def warped(images: Tensor, angles: Tensor, stretch: Tensor) -> Tensor:
-    """Images with their height and width multiplied by `stretch`, then turned anticlockwise by `angles` in radians, about
-    their middle: bilinear, and with the border's values beyond it. (b, c, h, w), (b,), (b, 2) → (b, c, h, w)"""
+    """Scale height and width of images by `stretch`, then rotate them anticlockwise by `angles` in radians, about their
+    centre, with bilinear interpolation and border padding. (b, c, h, w), (b,), (b, 2) → (b, c, h, w)"""
     height, width = images.shape[2:]
-    down = (torch.arange(height, device=images.device) - (height - 1) / 2)[:, None]  # pixels from the middle
+    down = (torch.arange(height, device=images.device) - (height - 1) / 2)[:, None]  # pixels from the centre
     right = (torch.arange(width, device=images.device) - (width - 1) / 2)[None, :]
     cosine, sine = angles.cos()[:, None, None], angles.sin()[:, None, None]
     tall, wide = stretch[:, :, None, None].unbind(dim=1)
-    from_down = (right * sine + down * cosine) / tall  # (b, h, w): where each pixel comes from
+    from_down = (right * sine + down * cosine) / tall  # (b, h, w): the source of each pixel
     from_right = (right * cosine - down * sine) / wide
     places = torch.stack([from_right * (2 / width), from_down * (2 / height)], dim=3)
     return functional.grid_sample(images, places, mode="bilinear", padding_mode="border", align_corners=False)
@@ -210,7 +212,7 @@ def warped(images: Tensor, angles: Tensor, stretch: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Scaled, augmented images for positions in a set: what methods are fed from."""
+    """Source of scaled and augmented images for a method."""
 
     images: Images
     scaling: Scaling
@@ -222,15 +224,17 @@ class ImageSource:
         return self.images.labels
 
     def plain(self, index: Tensor) -> Tensor:
+        """Return scaled images. (b,) → (b, c, h, w)"""
         return self.scaling(self.images.pixels[index])
 
     def augmented(self, index: Tensor) -> Tensor:
+        """Return scaled and augmented images. (b,) → (b, c, h, w)"""
         if isinstance(self.images.pixels, Tensor):
             return self.augmented_of(self.images.pixels, index)
         return self.augmented_of(self.images.pixels[index], torch.arange(len(index), device=index.device))
 
     def augmented_of(self, pixels: Tensor, index: Tensor) -> Tensor:
-        """The same of other pixels than its own, (n, c, h, w)."""
+        """Return scaled and augmented images of other pixels than those of the source. (n, c, h, w), (b,) → (b, c, h, w)"""
         if not self.augmentation:
             return self.scaling(pixels[index])
         picked = self.scaling(self.augmentation.pick(pixels, index))

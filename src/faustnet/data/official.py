@@ -1,4 +1,4 @@
-"""The data sets that everybody knows: where their files lie, where they come from, and what they must hold."""
+"""Built-in data sets: where their files are stored and downloaded from, and what they must contain."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from faustnet.data.cifar import read_batch
-from faustnet.data.download import fetch, unpack_folder
+from faustnet.data.download import data_folder, fetch, unpack_folder
 from faustnet.data.idx import read_idx
 from faustnet.data.images import DataSet, Images
 from faustnet.errors import FaustnetError
@@ -19,9 +19,9 @@ FASHION_NAMES = (
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
-def digits(data_dir: Path) -> DataSet:
-    """scikit-learn's 1,797 digits of 8×8, a fifth of them held out; they need no file."""
-    from sklearn.datasets import load_digits  # as slow to import as torch, so only where it is used
+def digits(data_dir: Path | None) -> DataSet:
+    """Return the 1,797 digits of 8×8 pixels that come with scikit-learn, a fifth of them held out for testing."""
+    from sklearn.datasets import load_digits  # as slow to import as torch
 
     bunch = load_digits()
     pixels = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
@@ -31,7 +31,7 @@ def digits(data_dir: Path) -> DataSet:
 
 @dataclass(frozen=True)
 class IdxSet:
-    """Four IDX files of 28×28 images, as torchvision keeps them: DATA/FOLDER/raw/, gzipped or not."""
+    """Data set of 28×28 images in four IDX files, in the layout of torchvision: DATA/FOLDER/raw/, compressed or not."""
 
     name: str
     folder: str
@@ -39,15 +39,17 @@ class IdxSet:
     mirrors: tuple[str, ...]
     md5: dict[str, str]
 
-    def __call__(self, data_dir: Path) -> DataSet:
-        raw = data_dir / self.folder / "raw"
+    def __call__(self, data_dir: Path | None) -> DataSet:
+        raw = data_folder(data_dir) / self.folder / "raw"
         parts = []
         for prefix, count in (("train", 60_000), ("t10k", 10_000)):
             images = read_idx(self._file(raw, f"{prefix}-images-idx3-ubyte"), (count, 28, 28))
             path = self._file(raw, f"{prefix}-labels-idx1-ubyte")
             labels = read_idx(path, (count,))
             if labels.max() > 9:
-                raise FaustnetError(f"{path} has a label {labels.max()}, but 9 is the last: delete it.")
+                raise FaustnetError(
+                    f"{path} has the label {labels.max()}, but labels must be at most 9: delete it to download it again."
+                )
             parts.append(Images(torch.tensor(images).unsqueeze(1), torch.tensor(labels).long()))
         return DataSet(self.name, self.class_names, *parts)
 
@@ -88,16 +90,16 @@ fashion_mnist = IdxSet(
 
 @dataclass(frozen=True)
 class Cifar10:
-    """Six batches of 10,000 images of 32×32×3, in DATA/cifar-10-batches-py/."""
+    """CIFAR-10: six batches of 10,000 colour images of 32×32 pixels, in DATA/cifar-10-batches-py/."""
 
     url: str = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
     md5: str = "c58f30108f718f92721af3b95e74349a"
 
-    def __call__(self, data_dir: Path) -> DataSet:
-        folder = data_dir / "cifar-10-batches-py"
+    def __call__(self, data_dir: Path | None) -> DataSet:
+        folder = data_folder(data_dir) / "cifar-10-batches-py"
         names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
         if not all((folder / name).exists() for name in names):
-            archive = data_dir / "cifar-10-python.tar.gz"
+            archive = folder.with_name("cifar-10-python.tar.gz")
             if not archive.exists():
                 fetch([self.url], self.md5, archive)
             unpack_folder(archive, self.md5, folder, [*names, "batches.meta"])

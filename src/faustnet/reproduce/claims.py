@@ -21,7 +21,7 @@ from uuid import uuid4
 import psutil
 
 from faustnet.errors import FaustnetError
-from faustnet.system.locks import alone_in
+from faustnet.system.locks import folder_lock
 
 BEAT = 1.0  # seconds between two renewals of a claim
 STALE = 120.0  # seconds without a renewal after which a holder counts as dead
@@ -76,7 +76,7 @@ class Claim:
 def take(path: Path) -> Claim | None:
     """Take a claim, or return None if a living process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with alone_in(path.parent, wait=True):
+    with folder_lock(path.parent, wait=True):
         return None if holder(path) else Claim(path, facts_in(path) or {})
 
 
@@ -114,7 +114,7 @@ def holder(path: Path) -> dict[str, Any] | None:
 
 def remove_dead(folder: Path) -> None:
     """Remove the claims of dead processes, except those of workers whose command is alive: it counts their attempts."""
-    with alone_in(folder, wait=True):
+    with folder_lock(folder, wait=True):
         for path in folder.glob("*.json"):
             command = (facts_in(path) or {}).get("command")
             if not holder(path) and not (command and holder(folder / f"{command}.json")):

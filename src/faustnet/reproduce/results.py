@@ -15,7 +15,7 @@ from faustnet.reproduce.jobs import Job
 from faustnet.runs.folder import ENVIRONMENT, Run
 from faustnet.runs.recipes import as_table, differences, recipe_from
 from faustnet.system.files import write_whole
-from faustnet.system.locks import alone_in
+from faustnet.system.locks import folder_lock
 
 KEPT = (
     "test_accuracy", "validation_accuracy", "layer_accuracy", "first_layers_accuracy", "voters", "forward_passes",
@@ -33,7 +33,7 @@ def writing_to(out: Path) -> Iterator[None]:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FaustnetError(f"{out} cannot be written to ({error.strerror}): choose another --out.") from None
-    with alone_in(out, wait=True):
+    with folder_lock(out, wait=True):
         yield
 
 

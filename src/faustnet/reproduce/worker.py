@@ -26,7 +26,7 @@ from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe
 from faustnet.runs.session import Progress, Stopped, train
 from faustnet.system.devices import choose_device
-from faustnet.system.locks import Held
+from faustnet.system.locks import FolderLockedError
 from faustnet.training.history import Epoch
 from faustnet.training.trainer import Diverged, Trainer
 from faustnet.version import VERSION
@@ -172,7 +172,7 @@ def attempt(
                         raise Stopped
             except Diverged as error:
                 return Outcome(job, Status.DIVERGED, error)
-            except Held:  # by a process whose claim has expired, or by 'faustnet train'
+            except FolderLockedError:  # by a process whose claim has expired, or by 'faustnet train'
                 return Outcome(job, Status.ELSEWHERE)
             except Stopped:
                 if not progress.stopping:

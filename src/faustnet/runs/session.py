@@ -9,12 +9,12 @@ from typing import Protocol
 
 import torch
 
-from faustnet.data import DataSet, Images, ImageSource, load_data, located
+from faustnet.data import DataSet, Images, ImageSource, absolute_name, load_data
 from faustnet.errors import FaustnetError
 from faustnet.runs.folder import METRICS, MODEL, Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, differences
-from faustnet.system.locks import alone_in, refuse_held
+from faustnet.system.locks import check_unlocked, folder_lock
 from faustnet.training.distributed import Communicator, RankGrid, SingleProcess, here
 from faustnet.training.history import Epoch
 from faustnet.training.signals import stopped_by_signals
@@ -52,15 +52,15 @@ def train(
     already. Everything that a user may have got wrong is found out before the folder is made. Raises Stopped when it was
     interrupted. With several ranks this is what the first one does, and the others `follow`."""
     communicator = communicator or SingleProcess()
-    recipe = replace(recipe, dataset=located(recipe.dataset))
+    recipe = replace(recipe, dataset=absolute_name(recipe.dataset))
     run = _open_to_resume(folder, recipe) if resume else Run(folder)
     with ExitStack() as held:
         finished = resume and run.tidy
         if resume and not finished:
-            held.enter_context(alone_in(folder))
+            held.enter_context(folder_lock(folder))
             finished = run.conclude()
         elif not resume:
-            refuse_held(folder)
+            check_unlocked(folder)
             run.refuse_existing()
         communicator.broadcast(finished)
         if finished:
@@ -75,7 +75,7 @@ def train(
             run.restore(trainer)
         else:
             run.make_folder()
-            held.enter_context(alone_in(folder))
+            held.enter_context(folder_lock(folder))
             run.begin(recipe)
         run.note_environment(device)
         if not communicator.alone:
@@ -124,7 +124,7 @@ def data_of(recipe: Recipe, data_dir: Path | None) -> DataSet:
 def follow(recipe: Recipe, grid: RankGrid, *, data_dir: Path | None) -> None:
     """Train what the first rank trains, as another one: with no folder, and from the first one's state. Raises Stopped when
     all were interrupted."""
-    recipe = replace(recipe, dataset=located(recipe.dataset))
+    recipe = replace(recipe, dataset=absolute_name(recipe.dataset))
     if grid.broadcast(True):  # the run was finished before
         return
     grid.barrier()  # the first rank may have to download the data

@@ -1,4 +1,4 @@
-"""What a result depends on beside its recipe: versions, hardware, commit, time."""
+"""Versions, hardware, commit and time of a run: everything beside the recipe that a result depends on."""
 
 import platform
 import subprocess
@@ -13,7 +13,7 @@ from faustnet.version import VERSION
 
 
 def environment(device: torch.device, seed: int) -> dict[str, Any]:
-    """Plain facts for JSON."""
+    """Describe this process and machine in JSON values."""
     return {
         "faustnet": VERSION,
         "commit": _commit(),
@@ -29,14 +29,14 @@ def environment(device: torch.device, seed: int) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree this runs from, with a plus if the package has changes in it."""
-    here = Path(__file__).resolve().parent
+    """Return the commit of the source tree, followed by a plus sign if the package has uncommitted changes."""
+    package = Path(__file__).resolve().parents[1]
 
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=package, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        if not git("ls-files", Path(__file__).name):  # an installed copy inside somebody else's repository
+        if not git("ls-files", "version.py"):  # an installed copy inside another repository
             return None
         return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", ".") else "")
     except (OSError, subprocess.CalledProcessError):

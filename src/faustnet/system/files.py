@@ -1,4 +1,4 @@
-"""Files that are whole or not there, whenever the process that writes them is killed."""
+"""Atomic files: a file is complete or missing, even if the process that writes it is killed."""
 
 import os
 import tempfile
@@ -7,18 +7,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-PARTIAL = ".part"  # how a file that is being written ends
+PARTIAL = ".part"  # suffix of the temporary name of a file that is being written
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put a whole file in place, or leave what was there."""
+    """Write a file atomically. If that fails, an existing file stays as it is."""
     with writing(path) as file:
         file.write(content)
 
 
 @contextmanager
 def prepared(path: Path, content: bytes) -> Iterator[None]:
-    """Write a file under another name, and put it in place when the block has ended well."""
+    """Write a file under a temporary name, and rename it to `path` when the block ends without an error."""
     with writing(path) as file:
         file.write(content)
         file.flush()
@@ -28,41 +28,47 @@ def prepared(path: Path, content: bytes) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to be written under another name, which is put in place when the block has ended well."""
+    """Open a file under a temporary name, and rename it to `path` when the block ends without an error."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+        move_whole(Path(temporary), path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk has no name
+        error.filename = error.filename or str(path)  # the error of a full disk names no file
         raise
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
 
 
+def move_whole(source: Path, target: Path) -> None:
+    """Rename a complete file, so that it survives a power cut under its new name. An existing file is overwritten."""
+    with source.open("rb+") as file:
+        os.fsync(file.fileno())
+    os.chmod(source, 0o644)
+    os.replace(source, target)
+    sync_folder(target.parent)
+
+
 def sync_folder(folder: Path) -> None:
-    """See to it that the names in a folder outlast a power cut, on systems that can."""
+    """Make the names in a folder survive a power cut, where the operating system supports that."""
     if hasattr(os, "O_DIRECTORY"):
         descriptor = os.open(folder, os.O_DIRECTORY)
         try:
-            with suppress(OSError):  # the file is in place; some file systems cannot do more
+            with suppress(OSError):  # some file systems cannot do this for folders
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
 
 def is_partial(path: Path) -> bool:
+    """Return whether this is the temporary name of a file that is, or was, being written."""
     return path.name.startswith(".") and path.name.endswith(PARTIAL)
 
 
 def partials(path: Path) -> list[Path]:
-    """What is left of attempts to write a file that were killed, unless somebody is at it now."""
+    """Return the temporary files of attempts to write `path`: of killed processes, or of one that is writing it now."""
     if not path.parent.is_dir():
         return []
     return [other for other in path.parent.iterdir() if is_partial(other) and other.name.startswith(f".{path.name}.")]

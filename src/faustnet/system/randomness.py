@@ -1,4 +1,4 @@
-"""Torch's global generators: seeding them, putting them down and taking them up."""
+"""Random-number generators of PyTorch: seed them, save and restore their states."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def generator_states(device: torch.device) -> dict[str, Tensor]:
-    """Of the CPU, and of the device if it is another."""
+    """Return the states of the generators of the CPU and of the device."""
     states = {"cpu": torch.get_rng_state()}
     if device.type != "cpu":
         states[device.type] = torch.get_device_module(device).get_rng_state()
@@ -16,6 +16,7 @@ def generator_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_generator_states(states: dict[str, Tensor], device: torch.device) -> None:
+    """Restore states from `generator_states`."""
     torch.set_rng_state(states["cpu"])
     if device.type in states and device.type != "cpu":
         torch.get_device_module(device).set_rng_state(states[device.type])
@@ -23,7 +24,7 @@ def set_generator_states(states: dict[str, Tensor], device: torch.device) -> Non
 
 @contextmanager
 def unchanged_generators(device: torch.device) -> Iterator[None]:
-    """What is drawn in this block will be drawn again after it."""
+    """Restore the generators' states at the end of the block."""
     before = generator_states(device)
     try:
         yield
@@ -33,7 +34,7 @@ def unchanged_generators(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device = torch.device("cpu")) -> Iterator[None]:
-    """Generators start from `seed` in this block, and are as they were after it."""
+    """Seed the generators for the block, and restore their states at its end."""
     with unchanged_generators(device):
         torch.manual_seed(seed)
         yield

@@ -1,4 +1,4 @@
-"""Pixels that stay in files until they are used."""
+"""Pixels that stay in files until they are used, for data sets larger than memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -9,25 +9,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from faustnet.data.arrays import ArrayFile, as_images, read_rows
+from faustnet.data.npy_file import NpyFile, channels_first, read_rows
 from faustnet.errors import FaustnetError
 from faustnet.system.devices import free_memory
 
 STREAM = ("auto", "always", "never")
-CHUNK = 1024  # images read at once when all of them are
-MANY = 2**28  # bytes, from which on it is asked whether there is room
+CHUNK = 1024  # images read at once when a whole set is read
+CHECKED_SIZE = 2**28  # bytes, above which the free memory is checked
 CPU = torch.device("cpu")
-SCALED = 8  # bytes that a value takes while it is scaled
+SCALED_BYTES = 8  # needed for each value while it is scaled
 
 
 @dataclass(frozen=True, eq=False)
 class StoredPixels:
-    """Pixels in files, (n, channels, height, width), which are bytes or float32. Those at some positions are read when
-    they are asked for, and end up on the device."""
+    """Pixels in files, (n, channels, height, width), bytes or float32. Indexing reads images to the device."""
 
-    files: tuple[ArrayFile, ...]  # one after the other; rows of all are alike
-    positions: np.ndarray  # (n,): the images of this set, counted through all files
-    stream: str = "auto"  # whether they stay in files: "always", "never", or if they do not fit well in memory
+    files: tuple[NpyFile, ...]  # whose rows all have one shape and type
+    positions: np.ndarray  # (n,): rows of the images of this set, numbered through all files
+    stream: str = "auto"  # keep the pixels in files: "always", "never", or if they need more than half of the memory
     device: torch.device = CPU
 
     def __len__(self) -> int:
@@ -35,13 +34,13 @@ class StoredPixels:
 
     @cached_property
     def shape(self) -> tuple[int, int, int, int]:
-        channels, height, width = as_images(np.empty((0, *self.files[0].shape[1:]))).shape[1:]
+        channels, height, width = channels_first(np.empty((0, *self.files[0].shape[1:]))).shape[1:]
         return len(self), channels, height, width
 
     @cached_property
     def _channels_last(self) -> bool:
-        """In the files."""
-        return not as_images(np.empty((1, *self.files[0].shape[1:]))).flags.c_contiguous
+        """Whether the files store the channels last."""
+        return not channels_first(np.empty((1, *self.files[0].shape[1:]))).flags.c_contiguous
 
     @property
     def dtype(self) -> torch.dtype:
@@ -49,50 +48,50 @@ class StoredPixels:
 
     @property
     def size(self) -> int:
-        """In bytes."""
-        return len(self) * self.files[0].row
+        """Size of all images in bytes."""
+        return len(self) * self.files[0].row_bytes
 
     def at(self, index: Tensor) -> "StoredPixels":
-        """Those at these positions, which stay in files too. (b,)"""
+        """Return the images at these positions, which stay in files. (b,)"""
         return replace(self, positions=self.positions[index.cpu().numpy()])
 
     def __getitem__(self, index: Tensor) -> Tensor:
-        """(b,) → (b, c, h, w), on the device"""
-        self._check_room(len(index))
+        """Read the images at these positions and move them to the device. (b,) → (b, c, h, w)"""
+        self._check_memory(len(index))
         out = torch.empty(len(index), *self.shape[1:], dtype=self.dtype)
         self.read(index.cpu().numpy(), out.numpy())
         return out.to(self.device)
 
     def read(self, index: np.ndarray, out: np.ndarray) -> None:
-        """Those at these positions into an array. (b,), (b, c, h, w)"""
+        """Read the images at these positions into an array. (b,), (b, c, h, w)"""
         positions = self.positions[index]
         rows = np.empty((len(index), *self.files[0].shape[1:]), out.dtype) if self._channels_last else out
         read_rows(self.files, positions, rows)
         if self._channels_last:
-            np.copyto(out, as_images(rows))
+            np.copyto(out, channels_first(rows))
         if out.dtype != np.uint8 and not np.isfinite(out).all():
             bad = positions[np.flatnonzero(~np.isfinite(out).reshape(len(out), -1).all(axis=1))[0]]
             ends = np.cumsum([file.shape[0] for file in self.files])
             path = self.files[np.searchsorted(ends, bad, side="right")].path
-            raise FaustnetError(f"{path} holds NaN or infinity: replace those values.")
+            raise FaustnetError(f"{path} contains NaN or infinity: replace those values.")
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """All of them, so many at a time. → (size, c, h, w) each, on the device"""
+        """Read all images in chunks of `size`, on the device. → (size, c, h, w) each"""
         for index in torch.arange(len(self)).split(size):
             yield self[index]
 
     def to(self, device: torch.device) -> "Tensor | StoredPixels":
-        """All of them as a tensor on a device where they fit well; otherwise these, to be read for that device."""
+        """Read all images to a device if `stream` allows it; otherwise return pixels that are read when used."""
         if self.stream == "always" or (self.stream == "auto" and self.size > free_memory(device) // 2):
             return replace(self, device=device, stream="always")
         return self.in_memory(device)
 
     def in_memory(self, device: torch.device = CPU) -> Tensor:
-        """All of them as a tensor. → (n, c, h, w)"""
+        """Read all images into a tensor. → (n, c, h, w)"""
         if self.size > free_memory(device):
             raise FaustnetError(
-                f"{self.folder} has {self.size / 2**30:.1f} GiB of images, which do not fit in memory: "
-                "leave data.stream at auto, or use a smaller set."
+                f"{self.folder} has {self.size / 2**30:.1f} GiB of images, more than the free memory: "
+                'set data.stream to "auto", or use a smaller data set.'
             )
         whole, done = torch.empty(self.shape, dtype=self.dtype, device=device), 0
         for chunk in self.split(CHUNK):
@@ -104,11 +103,11 @@ class StoredPixels:
     def folder(self) -> Path:
         return self.files[0].path.parent
 
-    def _check_room(self, count: int) -> None:
-        """Refuse so many at once where they do not fit in memory, scaled."""
+    def _check_memory(self, count: int) -> None:
+        """Raise an error if this number of images does not fit in memory when they are scaled."""
         values = count * self.shape[1] * self.shape[2] * self.shape[3]
-        if SCALED * values > MANY and SCALED * values > free_memory(CPU):
+        if SCALED_BYTES * values > CHECKED_SIZE and SCALED_BYTES * values > free_memory(CPU):
             raise FaustnetError(
-                f"{count:,} images of {self.folder} are wanted at once, for which there is too little memory: "
-                "choose representatives at random and not by k-means, or use a smaller set."
+                f"There is not enough memory to read {count:,} images of {self.folder} at once: "
+                "choose representatives at random instead of by k-means, or use a smaller data set."
             )

@@ -1,0 +1,176 @@
+"""Folders of image files, one subfolder for each class."""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from faustnet.data.image_file import find_images, is_ignored, open_image, read_image
+from faustnet.data.images import DataSet, Images
+from faustnet.errors import FaustnetError
+
+GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F"}
+HELD_OUT = 0.2  # fraction for testing, of a folder that is not split into train and test
+KEPT_SIZE = 64  # images keep their size if it is the same for all and at most this
+COMMON_SIZE = 32  # otherwise they are resized to this
+PARTS = ("train", "test")
+OTHER_PARTS = ("val", "valid", "validation")  # common names of parts that are not used
+SHOWN = 5  # messages and file types that are listed before the rest is counted
+
+ClassFiles = dict[str, list[Path]]  # the files of each class
+T = TypeVar("T")
+
+
+@dataclass
+class FileErrors:
+    """Policy for files that cannot be read: raise an error if `strict`, otherwise skip the file and keep its message."""
+
+    strict: bool
+    messages: list[str] = field(default_factory=list)
+
+    def apply(self, files: ClassFiles, read: Callable[[Path], T]) -> tuple[ClassFiles, list[T]]:
+        """Return the files that `read` accepts, and its results in the order of the files."""
+        readable: ClassFiles = {name: [] for name in files}
+        results = []
+        for name, paths in files.items():
+            for path in paths:
+                try:
+                    results.append(read(path))
+                except FaustnetError as error:
+                    if self.strict:
+                        raise
+                    self.messages.append(str(error))
+                else:
+                    readable[name].append(path)
+        return readable, results
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """Image files of a folder of class folders, and the shape that all images are brought to."""
+
+    classes_folder: Path  # that contains the class folders of the training images
+    train: ClassFiles
+    test: ClassFiles
+    shape: tuple[int, int, int]
+    errors: FileErrors
+    other_files: Sequence[Path]  # not images
+    unused_folders: Sequence[Path]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.train)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Messages about everything that was not read."""
+        failed, others = self.errors.messages, self.other_files
+        lines = list(failed[:SHOWN])
+        if len(failed) > SHOWN:
+            lines.append(f"{len(failed) - SHOWN} more images that cannot be read; --strict stops at the first")
+        if others:
+            kinds = Counter(path.suffix.lower() or "no suffix" for path in others).most_common(SHOWN)
+            listed = ", ".join(f"{kind} {count}" for kind, count in kinds)
+            lines.append(f"{len(others)} files without the suffix of an image ({listed})")
+        return (*lines, *(f"{path}, because only train and test are used" for path in self.unused_folders))
+
+
+def find_class_files(
+    folder: Path, image_size: int = 0, *, shape: tuple[int, int, int] | None = None, strict: bool = False
+) -> ImageFolder:
+    """Find the images in FOLDER/CLASS/…, a fifth of which are held out for testing, or in FOLDER/train/CLASS/… and
+    FOLDER/test/CLASS/…. Class folders may have subfolders. Files that cannot be read are left out, or refused if `strict`.
+    All images get one shape: `shape`, (channels, height, width), or `image_size`, or one that suits the images."""
+    is_split = all((folder / part).is_dir() for part in PARTS)
+    classes_folder = folder / PARTS[0] if is_split else folder
+    train_files, others = _list_classes(classes_folder)
+    test_files, more = _list_classes(folder / PARTS[1]) if is_split else ({}, [])
+    if unknown := sorted(set(test_files) - set(train_files)):
+        raise FaustnetError(f"{folder} has test images but no training images of the class {unknown[0]!r}: add some.")
+    errors = FileErrors(strict)
+    train_files, train_headers = errors.apply(train_files, _header)
+    test_files, test_headers = errors.apply(test_files, _header)
+    shape = shape or _common_shape(train_headers + test_headers, image_size)
+    if not is_split:
+        train_files, test_files = _split(train_files, folder)
+    unused = [folder / name for name in OTHER_PARTS if is_split and (folder / name).is_dir()]
+    return ImageFolder(classes_folder, train_files, test_files, shape, errors, others + more, unused)
+
+
+def load_folder(
+    folder: Path, image_size: int = 0, *, shape: tuple[int, int, int] | None = None, strict: bool = False
+) -> DataSet:
+    """Read all images that `find_class_files` finds."""
+    found = find_class_files(folder, image_size, shape=shape, strict=strict)
+    train, test = (_read_all(files, found) for files in (found.train, found.test))
+    for number, name in enumerate(found.class_names):
+        if number not in train.labels:
+            raise FaustnetError(
+                f"{found.classes_folder / name} contains no readable training image: add some, or remove the folder."
+            )
+    if not len(test):
+        raise FaustnetError(f"{folder} has too few images to hold some out: add more, or split it into train and test.")
+    return DataSet(folder.name, found.class_names, train, test, left_out=found.left_out)
+
+
+def _split(files: ClassFiles, folder: Path) -> tuple[ClassFiles, ClassFiles]:
+    """Hold out about a fifth of each class for testing, by a hash of the file names: adding or removing files moves no other
+    file, so that no model is tested on its training images. At least one image of a class is used for training."""
+    train, test = {}, {}
+    for name, paths in files.items():
+        relative = {path: path.relative_to(folder).as_posix().encode(errors="replace") for path in paths}
+        held_out = {path for path, text in relative.items() if zlib.crc32(text) < HELD_OUT * 2**32}
+        if paths and len(held_out) == len(paths):
+            held_out.discard(paths[0])
+        train[name] = [path for path in paths if path not in held_out]
+        test[name] = [path for path in paths if path in held_out]
+    return train, test
+
+
+def _list_classes(folder: Path) -> tuple[ClassFiles, list[Path]]:
+    """Return the image files of every class, sorted, and the files that are not images."""
+    found, others = {}, []
+    for entry in sorted(folder.iterdir()):
+        if not is_ignored(entry.name) and entry.is_dir():
+            found[entry.name], not_images = find_images(entry)
+            others += not_images
+    for name, paths in found.items():
+        if not paths:
+            raise FaustnetError(f"{folder / name} contains no image: add some, or remove the folder.")
+        if name in (*PARTS, *OTHER_PARTS) and not any(path.parent == folder / name for path in paths):
+            raise FaustnetError(
+                f"{folder / name} has folders but no images: if {folder} is already split, name the parts train and test."
+            )
+    if len(found) < 2:
+        raise FaustnetError(f"{folder} must contain a folder of images for each of at least two classes, got {len(found)}.")
+    return found, others
+
+
+def _header(path: Path) -> tuple[str, tuple[int, int]]:
+    """Return the mode and the size of an image without decoding it."""
+    with open_image(path) as image:
+        return image.mode, image.size
+
+
+def _common_shape(headers: Sequence[tuple[str, tuple[int, int]]], image_size: int) -> tuple[int, int, int]:
+    """Choose a shape for images: grey if all of them are, and their own size if they share one that is small."""
+    modes, sizes = {mode for mode, _ in headers}, {size for _, size in headers}
+    channels = 1 if modes <= GREY_MODES else 3
+    if image_size:
+        return channels, image_size, image_size
+    if len(sizes) == 1:
+        ((width, height),) = sizes
+        if max(width, height) <= KEPT_SIZE:
+            return channels, height, width
+    return channels, COMMON_SIZE, COMMON_SIZE
+
+
+def _read_all(files: ClassFiles, found: ImageFolder) -> Images:
+    readable, pixels = found.errors.apply(files, lambda path: read_image(path, found.shape))
+    labels = [found.class_names.index(name) for name, paths in readable.items() for _ in paths]
+    stacked = torch.stack(pixels) if pixels else torch.empty(0, *found.shape, dtype=torch.uint8)
+    return Images(stacked, torch.tensor(labels, dtype=torch.long))
