@@ -65,7 +65,7 @@ length where the paper writes a 1; SymBa's goodness is a mean over units; FFCM s
 ```sh
 python benchmarks/tuning.py ask results/study.json     # Optuna proposes
 python benchmarks/tuning.py run results/study.json     # train on 55,000 or 45,000 images, measure on 5,000 others
-python benchmarks/tuning.py write results/study.json   # the best become src/faustnet/recipes/tuned/
+python benchmarks/tuning.py write results/study.json   # the best become src/faustnet/runs/recipes/tuned/
 ```
 
 Trials are shorter than the recipes that come of them (25 epochs; 3×500; one seed). FAUST-vanilla tuplet on MNIST had nine

@@ -103,7 +103,7 @@ def test_ways_to_join_votes_are_compared_on_the_validation_images(faustnet: Comm
     assert (metrics["test_accuracy"], metrics["forward_passes"]) == (metrics["layer_accuracy"][1], 2)
     assert "The accuracy above weights the layers 0, 1" in faustnet("evaluate", tmp_path / "run", "--device", "cpu").out
     shown = faustnet("votes", tmp_path / "run", "--device", "cpu").out
-    assert "of the images that they were fitted to" in shown
+    assert "evaluated on the images they were fitted to" in shown
     line = shown.splitlines()[-1]
     assert json.loads(line.partition("weights=")[2]) == found["weightings"][-1]["weights"]
     assert f"{accuracy['fitted']:.2%}" in shown
