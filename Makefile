@@ -42,7 +42,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PIP) --editable '.[export,figures,report]'
 	@touch $@
 
-# One stamp file per set of tools: a tool is installed when a target needs it.
+# One stamp file per set of tools, so that tools are installed only when a target needs them.
 $(VENV)/.installed-%: $(VENV)/.installed
 	$(PIP) --editable '.[$*]'
 	@touch $@

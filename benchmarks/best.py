@@ -1,13 +1,13 @@
-"""Choose the recipes of `faustnet reproduce best`, on validation images: part of the training set, never the test set.
+"""Choose the recipes of `faustnet reproduce best` on validation images, which are a part of the training set.
 
     python benchmarks/best.py add results/best-study.json cifar10/mlp --base tuned/cifar10/faust-representative \\
-        'network.widths=[800,800,800,800]' data.flip=true         put in a trial: a recipe, with other values of some keys
-    python benchmarks/best.py run results/best-study.json --jobs 6 --seconds 500   train those that have no figure yet
-    python benchmarks/best.py show results/best-study.json        all of them, the best of every study first
-    python benchmarks/best.py write results/best-study.json       write the best as recipes/best/DATASET/NAME.toml
+        'network.widths=[800,800,800,800]' data.flip=true         add a trial: a recipe with some changed keys
+    python benchmarks/best.py run results/best-study.json --jobs 6 --seconds 500   train the trials without a result
+    python benchmarks/best.py show results/best-study.json        list all trials, the best of every study first
+    python benchmarks/best.py write results/best-study.json       write the best trials to recipes/best/DATASET/NAME.toml
 
-A study is a recipe that is sought, DATASET/NAME, or its twin, DATASET/NAME-backprop. With --epochs a trial is shorter or
-longer than the recipe that comes of it. The file is written after each trial; run again to continue.
+A study is the search for one recipe, DATASET/NAME, or its twin, DATASET/NAME-backprop. With --epochs, a trial is shorter
+or longer than the final recipe. The file is written after each trial; run the command again to continue.
 """
 
 import argparse
@@ -39,7 +39,7 @@ FAMILY = "best/"
 
 
 def recipe_of(study: str, base: str | None, changes: dict[str, Any]) -> Recipe:
-    """What a trial is of: a recipe that comes with the package, or the defaults, with other values of some keys."""
+    """Return the recipe of a trial: an included recipe or the defaults, with some changed keys."""
     if base is not None and base not in shipped_recipes():
         raise unknown("recipe", base, shipped_recipes(), shown=kinds_of_recipes())
     recipe = Recipe() if base is None else recipe_from(shipped_recipe(base))
@@ -47,19 +47,19 @@ def recipe_of(study: str, base: str | None, changes: dict[str, Any]) -> Recipe:
 
 
 def trial_recipe(trial: Trial) -> Recipe:
-    """As it is measured."""
+    """Return the recipe that is trained to measure a trial."""
     shorter = {"training.epochs": trial["epochs"]} if "epochs" in trial else {}
     return on_validation(recipe_of(trial["study"], trial["base"], trial["changes"] | shorter))
 
 
 def stated(recipe: Recipe) -> dict[str, Any]:
-    """The method, and the dotted keys that differ from its defaults."""
+    """Return the method and the dotted keys that differ from its defaults."""
     found = differences(recipe, recipe_from({"method": recipe.method, "dataset": recipe.dataset}))
     return {"method": recipe.method, **{key: mine for key, (mine, _) in found.items()}}
 
 
 def add(path: Path, study: str, base: str | None, assignments: list[str], epochs: int | None) -> None:
-    """Put a trial into the file. One of a recipe among the best states all that it consists of, for they may change."""
+    """Add a trial to the file. A trial based on a best/ recipe stores all its keys, because that recipe may change."""
     if not re.fullmatch(r"[a-z0-9-]+/[a-z0-9-]+", study) or study.split("/")[0] not in DATASETS:
         raise FaustnetError(f"A study is DATASET/NAME, e.g. cifar10/mlp, with one of {', '.join(DATASETS)}; not {study!r}.")
     changes = dict(map(assigned, assignments))
@@ -74,7 +74,7 @@ def add(path: Path, study: str, base: str | None, assignments: list[str], epochs
         **({"epochs": epochs} if epochs else {}),
         "validation_accuracy": None,
     }
-    recipe = trial_recipe(trial)  # says what is wrong with it
+    recipe = trial_recipe(trial)  # raises an error if the trial is invalid
     trials.append(trial)
     save(path, trials)
     print(f"{study}, trial {trial['number']}: {recipe.method}, {recipe.training.epochs} epochs")
@@ -98,7 +98,7 @@ def write(path: Path) -> None:
 
 
 def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:
-    """Of every study that has figures: the best trial, and of how many."""
+    """Return the best trial and the number of trials of every study with results."""
     measured: dict[str, list[Trial]] = {}
     for trial in trials:
         if trial["validation_accuracy"] is not None:
@@ -107,7 +107,7 @@ def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:
 
 
 def recipe_text(best: Trial, count: int) -> str:
-    """As a file: the command, how it was chosen, then what differs from the defaults."""
+    """Return the text of the recipe file: the command, how it was chosen, and the keys that differ from the defaults."""
     recipe = recipe_of(best["study"], best["base"], best["changes"])
     after = f" after {best['epochs']} epochs" if "epochs" in best else ""
     lines = [
@@ -126,13 +126,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["add", "run", "show", "write"])
     parser.add_argument("file", type=Path)
-    parser.add_argument("study", nargs="?", default="", help="of the trial that is added")
-    parser.add_argument("changes", nargs="*", metavar="key=value", help="what is other than in the base")
-    parser.add_argument("--base", help="a recipe that comes with the package (default: the defaults)")
-    parser.add_argument("--epochs", type=int, help="of this trial alone")
+    parser.add_argument("study", nargs="?", default="", help="study of the new trial, DATASET/NAME")
+    parser.add_argument("changes", nargs="*", metavar="key=value", help="keys that differ from the base")
+    parser.add_argument("--base", help="an included recipe (default: the default settings)")
+    parser.add_argument("--epochs", type=int, help="epochs of this trial only")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="start no trial after that")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no new trial after this time")
     given = parser.parse_intermixed_args()
     try:
         if given.verb == "add":

@@ -1,5 +1,5 @@
-"""The parts of RESULTS.md that go past the paper, and docs/representatives.md, from the files in a folder of results. A part
-whose file is not there is None."""
+"""The sections of RESULTS.md about experiments that are not in the paper, and docs/representatives.md, from the files in
+a folder of results. A section whose file does not exist is left out."""
 
 import json
 from collections.abc import Iterator
@@ -12,95 +12,104 @@ from faustnet.report.paper import RECORDS, dataset_title
 from faustnet.report.table1 import ours, over_seeds, signed
 from trials import best_of
 
-KINDS = {"mlp": "MLP", "cnn": "CNN", "cwc": "CwC", "trifecta": "the Trifecta"}  # recipes' names begin so
-PAST = """## Past the paper
+KINDS = {"mlp": "MLP", "cnn": "CNN", "cwc": "CwC", "trifecta": "the Trifecta"}  # by the first part of a recipe's name
+PAST = """## Stronger recipes
 
 <!-- not run: takes long -->
 ```sh
 faustnet reproduce best --out results --jobs 8
 ```
 
-The strongest recipes that were found, each beside its twin: the same network, data, optimiser and epochs, trained by
-backprop with a learning rate of its own. Where there are two figures, the second is the twin's, which has no projections.
-All are FAUST's but for two further systems of the related work, CwC and the Trifecta, which have no twins. There is one file
-for each run in `results/best/`; the table is of {seeds}. Several runs shared the GPU, so the time in a file is more than one
-run alone would take.
+The table compares the strongest recipes found with their backprop twins. A twin has the same network, data, optimiser
+and number of epochs, and its own learning rate. Most recipes average over an image and its mirror image (two forward
+passes), as do their twins. All recipes train FAUST, except two that train CwC and the Trifecta; these two have no twin.
+*trunk* is the number of parameters without heads and projections. Where *parameters* has two numbers, the second is the
+twin's.
 
-{table}{chosen}"""
+{table}
+
+Mean over {seeds}; `results/best/` has one file per run. Several runs shared the GPU, so the times in these files are
+longer than for a run alone.
+
+**The twins are not fully tuned.** Only their learning rate was tuned, in most cases with fewer trials than FAUST had
+and in shorter trainings. They keep the dropout and the other regularisation that were chosen for FAUST.{chosen}"""
 CHOSEN = """
 
-They were chosen on validation images, by `python benchmarks/best.py run results/best-study.json`, which has every trial;
-most are shorter than the recipes that come of them. Trials of each: {counts}."""
+All recipes were chosen on validation images by `python benchmarks/best.py run results/best-study.json`; this file has
+every trial. Most trials are shorter than the final training. Number of trials: {counts}."""
 AT_THE_EDGE = """
 
-For these twins the best learning rate was the lowest or the highest of those that were tried, so that a better one may lie
-beyond: {names}."""
-NOTES = {  # by recipe: what was decided after test images had been looked at, and what is short
-    "cifar10/mlp-mixup": """cifar10/mlp-mixup had been the choice for cifar10/mlp. The trials without MixUp were made a
-recipe of their own after the test images had shown that backprop gains more from MixUp than FAUST does; both pairs are in
-the table.""",
-    "cifar10/cnn-large": """A first cifar10/cnn-large, of 50 epochs and without MixUp, had come to less than 96.0 on the test
-images. The trials of 24 epochs were made after that.""",
-    "cifar10/trifecta": "The Trifecta had 30 epochs, and two learning rates to choose from.",
+For these twins, the best learning rate was the lowest or the highest that was tried, so a better one may exist outside
+the tried range: {names}."""
+NOTES = {  # by recipe: decisions made after test results were known, and other limitations
+    "cifar10/mlp-mixup": """cifar10/mlp-mixup was originally chosen as cifar10/mlp. Test results then showed that
+backprop gains more from MixUp than FAUST does. For this reason, the best trial without MixUp became a recipe of its own.
+The table has both pairs.""",
+    "cifar10/cnn-large": """A first version of cifar10/cnn-large, with 50 epochs and without MixUp, reached less than
+96.0 % on the test images. The trials of 24 epochs were run after that.""",
+    "cifar10/trifecta": "The Trifecta was trained for 30 epochs, with a choice of two learning rates.",
 }
-LOCAL = """## Layer-local records
+LOCAL = """## Published results of layer-local training
 
-The highest accuracies that we know to have been published for networks whose layers are trained by losses of their own,
-beside all of the recipes above that are of the same kind of network; and what the authors of CwC and the Trifecta report.
-Sizes, epochs and distortions differ: ours of CwC, for one, sees crops and mirror images. The Trifecta is not strictly local:
-its gradients cross one boundary between layers.
+The highest published accuracies that we know of for networks with a local loss in every layer, and our recipes for the
+same kind of network. The last rows are the results of the authors of the Trifecta and CwC. Network sizes, epochs and
+augmentation differ: for example, our CwC uses random crops and flips. The Trifecta is not strictly local, because its
+gradients cross one layer boundary. Some authors chose the epoch on the test set; we did not.
 
 {table}"""
-PIECES = """## What each piece gives
+PIECES = """## Ablation
 
 <!-- not run: takes long -->
 ```sh
 faustnet reproduce ablation --base {base} --epochs {epochs} --out results --jobs 8
 ```
 
-The recipe best/{base}, trained for {epochs} epochs, with one piece changed at a time, measured on validation images, never
-on the test images; {seeds}. The file of each run is in `results/ablation/`. Nothing else is adapted:
-AdamW, for one, has the learning rate that was chosen for Muon. And what makes learning slower so that it lasts, such as
-MixUp and dropout, may do better in a training of full length.
+The recipe best/{base}, trained for {epochs} epochs, with one setting changed at a time; accuracy on validation images,
+{seeds}. `results/ablation/` has one file per run. All other settings stay the same: for example, AdamW uses the
+learning rate that was chosen for Muon. Regularisation that slows down learning, such as MixUp and dropout, may help
+more in a longer training.
 
 {table}"""
-REPRESENTATIVES = """# What stands for a class
+REPRESENTATIVES = """# Choice of references
 
-FAUST-representative compares every image with one fixed training image of each class, which the paper draws at random. How
-much does it matter which image that is, and would more of them, better chosen ones or learned vectors do better?
+FAUST-representative compares every image with one fixed training image per class, drawn at random. This page measures
+how much the choice of the image matters, and whether more images or learned vectors are better.
 
 <!-- not run: takes long -->
 ```sh
 faustnet reproduce representatives --out results --jobs 8
 ```
 
-trains the tuned recipe of FAUST-representative ({networks}) with other references: *random* training images of each class;
-*k-means*, the training images nearest the middles of as many clusters of a class's images, for one the medoid; and
-*prototype*, vectors that each layer learns (`faust-prototype`), with the scale and the learning rate that were tuned for
-images. The seed draws the images and the weights. This page is
-written by `python benchmarks/results.py` from `results/representatives.json`; every run's file is in
-`results/representatives/`.
+The command trains the tuned recipe of FAUST-representative ({networks}) with three kinds of references:
+
+- *random*: random training images of each class.
+- *k-means*: the training image closest to the centre of each cluster of a class. With one cluster, this is the medoid.
+- *prototype*: vectors that each layer learns (`faust-prototype`). Scale and learning rate are those tuned for images.
+
+`python benchmarks/results.py` writes this page from `results/representatives.json`; `results/representatives/` has one
+file per run.
 
 ![Accuracy by the number of references](../results/figures/representatives.svg)
 
 {words}
 
-## By kind and number
+## Kind and number of references
 
-Test accuracy in % at the last epoch, mean ± standard deviation over the draws or seeds, whose number is in brackets.
+Test accuracy in % after the last epoch; mean ± standard deviation (number of seeds). The seed determines the images and
+the initial weights.
 
 {tables}
 
-## One image, drawn at random
+## One random image
 
-Each draw has weights of its own as well, so this spread is of both, and what the choice of the image does is at most that.
+The seed changes both the image and the initial weights, so the choice of the image accounts for at most this variation.
 
 {spread}
 """
 
 
 def sections(folder: Path) -> Iterator[str]:
-    """Those of RESULTS.md."""
+    """Yield the sections of RESULTS.md."""
     if cells := _read(folder / "best.json"):
         yield past_the_paper(cells, _read(folder / "best-study.json"))
         if any(_of_kind(cells, dataset, kind) for dataset, kind, _, _ in RECORDS):
@@ -111,13 +120,13 @@ def sections(folder: Path) -> Iterator[str]:
         yield PIECES.format(base=base, epochs=epochs, seeds=over_seeds(mine), table=table)
     if _read(folder / "representatives.json"):
         yield (
-            "## What stands for a class\n\nWhich images, how many, or learned vectors: "
+            "## Choice of references\n\nRandom images, images chosen by k-means, learned vectors, and their number: "
             "[docs/representatives.md](docs/representatives.md)."
         )
     if _read(folder / "new-classes.json"):
         yield (
-            "## New classes, and images of none\n\nClasses that are added without training, and how well images of other "
-            "data are rejected: [docs/new-classes.md](docs/new-classes.md)."
+            "## New classes and rejection\n\nAccuracy of classes that were added without training, and rejection of images "
+            "from another data set: [docs/new-classes.md](docs/new-classes.md)."
         )
 
 
@@ -131,12 +140,12 @@ def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) ->
     )
     chosen = (CHOSEN.format(counts=counts) if counts else "") + (AT_THE_EDGE.format(names=edges) if edges else "")
     chosen += "".join(f"\n\n{note}" for name, note in NOTES.items() if name in names)
-    table = markdown(PAIR_COLUMNS[:-1], [row[:-1] for row in pair_rows(cells)])  # without the time, which was shared
+    table = markdown(PAIR_COLUMNS[:-1], [row[:-1] for row in pair_rows(cells)])  # without the time: runs shared the GPU
     return PAST.format(seeds=over_seeds(cells), table=table, chosen=chosen)
 
 
 def at_the_edge(trials: list[dict[str, Any]]) -> bool:
-    """Whether the best one has the lowest or the highest learning rate of all."""
+    """Whether the best trial has the lowest or the highest learning rate of all trials."""
     if not trials:
         return False
     rates = [trial["changes"]["optimiser.learning_rate"] for trial in trials]
@@ -144,13 +153,13 @@ def at_the_edge(trials: list[dict[str, Any]]) -> bool:
 
 
 def in_short(cells: list[dict[str, Any]]) -> str:
-    """FAUST's recipes and their twins, one line each."""
+    """Table of FAUST's recipes and their twins for README.md."""
     mine = [cell for cell in cells if cell["twin"] or cell["method"].startswith("faust")]
     return markdown(["recipe", "FAUST", *PAIR_COLUMNS[2:4]], [row[:4] for row in pair_rows(mine)])
 
 
 def records(cells: list[dict[str, Any]]) -> str:
-    """What was published, and all of ours of the same kind of network."""
+    """Table of published accuracies, each with our recipes for the same kind of network."""
     rows = []
     for dataset, kind, figure, what in RECORDS:
         mine = [
@@ -158,7 +167,7 @@ def records(cells: list[dict[str, Any]]) -> str:
             for cell in _of_kind(cells, dataset, kind)
         ]
         rows.append([f"{dataset_title(dataset)}, {KINDS[kind]}: {what}", f"{figure:.2f}", "<br>".join(mine) or "–"])
-    return markdown(["what it is", "published", "ours (difference)"], rows)
+    return markdown(["data set, network: method", "published", "ours (difference)"], rows)
 
 
 def _of_kind(cells: list[dict[str, Any]], dataset: str, kind: str) -> list[dict[str, Any]]:
@@ -166,7 +175,7 @@ def _of_kind(cells: list[dict[str, Any]], dataset: str, kind: str) -> list[dict[
 
 
 def representatives(folder: Path) -> str | None:
-    """The page about what stands for a class."""
+    """Return docs/representatives.md."""
     points = _read(folder / "representatives.json")
     if not points:
         return None
@@ -177,18 +186,18 @@ def representatives(folder: Path) -> str | None:
 
 
 def in_words(dataset: str, points: list[dict[str, Any]]) -> str:
-    """What the points of a data set come to, next to a single image that is drawn at random."""
+    """Summarise one data set, relative to a single random image."""
     found = {(point["kind"], point["count"]): point for point in points}
     one = found["random", 1]
-    names = {"random": "random images", "k-means": "images by k-means", "prototype": "prototypes"}
+    names = {"random": "random images", "k-means": "k-means images", "prototype": "prototypes"}
     most = []
     for kind, mine in _by(points, "kind").items():
         best = max(mine, key=lambda point: point["mean"])
-        most.append(f"{best['count']} {names[kind]} {signed(best['mean'] - one['mean'])}")
+        most.append(f"{signed(best['mean'] - one['mean'])} ({best['count']} {names[kind]})")
     medoid = signed(found["k-means", 1]["mean"] - one["mean"])
     return (
-        f"- **{dataset_title(dataset)}**: which image it is moves the accuracy by a standard deviation of {one['std']:.2f} "
-        f"at most, and the medoid by {medoid} on average. More of them, at the best number of each kind: {', '.join(most)}."
+        f"- **{dataset_title(dataset)}**: with one random image, the standard deviation over seeds is {one['std']:.2f}. The medoid "
+        f"changes the mean by {medoid}. The best number of each kind changes it by: {', '.join(most)}."
     )
 
 
@@ -198,7 +207,7 @@ def by_number(points: list[dict[str, Any]]) -> str:
     for kind, mine in _by(points, "kind").items():
         found = {point["count"]: f"{ours(point)} ({len(point['accuracies'])})" for point in mine}
         rows.append([kind, *(found.get(count, "–") for count in counts)])
-    return markdown(["of each class", *map(str, counts)], rows)
+    return markdown(["references per class", *map(str, counts)], rows)
 
 
 def spread(points: list[dict[str, Any]]) -> str:
@@ -214,7 +223,7 @@ def spread(points: list[dict[str, Any]]) -> str:
         for point in points
         if (point["kind"], point["count"]) == ("random", 1)
     ]
-    return markdown(["data set", "draws", "least", "mean", "most", "standard deviation"], rows)
+    return markdown(["data set", "seeds", "lowest", "mean", "highest", "standard deviation"], rows)
 
 
 def _by(entries: list[dict[str, Any]], key: str) -> dict[str, list[dict[str, Any]]]:

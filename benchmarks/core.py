@@ -1,9 +1,9 @@
-"""Train the core methods on the CPU with several seeds, and keep what came of it in one file.
+"""Train the core methods on the CPU with several seeds and write the results to one file.
 
-    python benchmarks/core.py results/core.json      train what is not in the file yet (needs FAUSTNET_DATA), 15 minutes
+    python benchmarks/core.py results/core.json      train the missing runs (needs FAUSTNET_DATA), 15 minutes
 
-Every run is a recipe that comes with the package, with another method or seed and nothing else changed. It reports the
-last epoch, on the test images, which nothing was chosen on. The file is written after each run; run again to continue.
+Every run is an included recipe in which only the method or the seed is changed. The result is the test accuracy after the
+last epoch; nothing was chosen on the test images. The file is written after each run; run the command again to continue.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""How two defaults were chosen: the scale of FAUST's distances, and the length of Forward-Forward's label.
+"""Compare values of two defaults: the scale of FAUST's distances and the norm of Forward-Forward's label vector.
 
-    python benchmarks/defaults.py results/defaults.json      train what is not in the file yet (needs FAUSTNET_DATA)
+    python benchmarks/defaults.py results/defaults.json      train the missing runs (needs FAUSTNET_DATA)
 
-Each value trains the shipped recipes of MNIST and CIFAR-10 on all but 5,000 training images and is measured on those;
-the test images are not looked at. The file is written after each run; run again to continue.
+Each value trains the included recipes of MNIST and CIFAR-10 and is evaluated on 5,000 training images that are held out.
+The test images are not used. The file is written after each run; run the command again to continue.
 """
 
 import json

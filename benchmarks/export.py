@@ -1,18 +1,19 @@
-"""What a prediction takes in PyTorch and in ONNX Runtime from an exported file: bytes in, class numbers out.
+"""Time of a prediction in PyTorch and in ONNX Runtime with an exported file, from pixels to class numbers.
 
     python benchmarks/export.py results/export.json      two minutes
 
-Both work with one thread and take turns, so that a machine that slows down slows both. Images have MNIST's shape. What the
-weights are makes no difference to the time, so they are not trained.
+Both use one thread and take turns, so that a machine that slows down slows both. Images have the shape of MNIST's. The
+weights are not trained, because their values do not change the time.
 """
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import torch
 
@@ -23,6 +24,7 @@ from faustnet.report.tables import print_table
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
 from faustnet.system.environment import environment
+from faustnet.training.evaluation import evaluating
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "dense 3 × 500": {"widths": [500] * 3},
@@ -31,36 +33,44 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 METHODS = ("faust-representative", "backprop")
 AT_ONCE = (1, 256)
-SECONDS = 8.0  # for each line
-GROUP = {1: 20, 256: 1}  # predictions between two looks at the clock
+SECONDS = 8.0  # per line
+GROUP = {1: 20, 256: 1}  # predictions per measurement
 CPU = torch.device("cpu")
 
 
-def predictors(method: str, network: dict[str, Any], pixels: torch.Tensor) -> dict[str, Callable[[], object]]:
-    """Both ways to predict the same images with the same weights."""
-    noise = torch.randint(256, (64, 1, 28, 28), dtype=torch.uint8)
+def predictors(method: str, network: dict[str, Any]) -> dict[str, Callable[[torch.Tensor], object]]:
+    """Both ways to predict images, (n, 1, 28, 28), with the same weights."""
+    noise = Images(torch.randint(256, (64, 1, 28, 28), dtype=torch.uint8), torch.arange(64) % 10)
     recipe = recipe_from({"dataset": "mnist", "method": method, "network": network})
-    model = Model.fresh(recipe, Images(noise, torch.arange(64) % 10), [str(number) for number in range(10)])
+    model = Model.fresh(recipe, noise, [str(number) for number in range(10)])
+    model.method.start(model.source(noise))
+    with evaluating(model.method):
+        model.method.make_ready(model.source(noise))
     content, _ = to_onnx(model, test_accuracy=0.0)
-    fed = {"images": pixels.numpy()}
+    session = session_of(content)
 
-    def torch_predict() -> torch.Tensor:
+    def torch_predict(pixels: torch.Tensor) -> torch.Tensor:
         return model.method.predict(model.scaling(pixels))
 
+    def onnx_predict(pixels: torch.Tensor) -> list[np.ndarray]:
+        return session.run(["prediction"], {"images": pixels.numpy()})
+
     model.method.eval()
-    return {"torch_us": torch_predict, "onnx_us": partial(session_of(content).run, ["prediction"], fed)}
+    return {"torch_us": torch_predict, "onnx_us": onnx_predict}
 
 
-def measure(method: str, network: str, count: int) -> dict[str, Any]:
+def measure(method: str, network: str) -> Iterator[dict[str, Any]]:
     torch.manual_seed(0)
-    pixels = torch.randint(256, (count, 1, 28, 28), dtype=torch.uint8)
-    times = microseconds(predictors(method, NETWORKS[network], pixels), CPU, SECONDS, group=GROUP[count])
-    return {"method": method, "network": network, "images": count, **times}
+    predict = predictors(method, NETWORKS[network])
+    for count in AT_ONCE:
+        pixels = torch.randint(256, (count, 1, 28, 28), dtype=torch.uint8)
+        both = {name: partial(function, pixels) for name, function in predict.items()}
+        yield {"method": method, "network": network, "images": count, **microseconds(both, CPU, SECONDS, group=GROUP[count])}
 
 
 def main(path: Path) -> None:
     torch.set_num_threads(1)
-    lines = [measure(method, network, count) for network in NETWORKS for method in METHODS for count in AT_ONCE]
+    lines = [line for network in NETWORKS for method in METHODS for line in measure(method, network)]
     about = environment(CPU, seed=0) | {"onnxruntime": onnxruntime.__version__}
     path.write_text(json.dumps({"environment": about, "networks": NETWORKS, "lines": lines}, indent=1) + "\n")
     columns = ("images at once", "PyTorch, µs", "ONNX Runtime, µs", "ONNX ÷ PyTorch")

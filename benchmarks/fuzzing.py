@@ -1,13 +1,13 @@
-"""Feed damaged and hostile files to everything that reads files, guided by which code they reach, and keep what came of it.
+"""Fuzz every loader with damaged and malicious files, guided by code coverage, and store the results.
 
-    python benchmarks/fuzzing.py [LOADER …] --seconds 600 [--jobs 2]    fuzz these, or all: ten minutes each
+    python benchmarks/fuzzing.py [LOADER …] --seconds 600 [--jobs 2]    fuzz these loaders, or all; ten minutes each
     python benchmarks/fuzzing.py page                                   write the table of docs/hostile-input.md
 
-needs atheris (`pip install -c constraints.txt -e '.[fuzz]'`). A file may be read, or refused with a FaustnetError. Anything
-else is a finding: another exception, a crash, 20 seconds of the processor's time, or 1 GiB of memory beyond what the program
-had. Findings lie in runs/fuzzing/LOADER/findings, those that raise as small as they could be made; what was tried lies in
-runs/fuzzing/LOADER/corpus, and the next time goes on from there. results/fuzzing.json has the figures of each loader's last
-time.
+requires atheris (`pip install -c constraints.txt -e '.[fuzz]'`). A file may be read, or refused with a FaustnetError.
+Everything else is a finding: another exception, a crash, 20 seconds of CPU time, or 1 GiB of additional memory. Findings
+are stored in runs/fuzzing/LOADER/findings; those that raise an exception are minimised. The corpus is stored in
+runs/fuzzing/LOADER/corpus, and the next run continues with it. results/fuzzing.json has the numbers of the last run of
+each loader.
 """
 
 import argparse
@@ -32,22 +32,22 @@ RESULT = ROOT / "results" / "fuzzing.json"
 PAGE = ROOT / "docs" / "hostile-input.md"
 WORK = ROOT / "runs" / "fuzzing"
 OURS = ("faustnet", "loaders")
-FOLLOWED = [*OURS, "PIL", "zipfile", "tarfile", "tomllib", "pickletools", "gzip"]  # whose branches guide the search
-SLOWEST = 20  # seconds of the processor's time for one file
-HANGS = 300  # seconds for one file, after which it is not waited for, however busy the machine
-MEMORY = 1 << 10  # MiB beyond what the program had before
-LONGEST = 16 << 10  # bytes of a file
-MINIMISED = 60  # seconds for making a finding smaller
+FOLLOWED = [*OURS, "PIL", "zipfile", "tarfile", "tomllib", "pickletools", "gzip"]  # modules whose coverage guides the search
+SLOWEST = 20  # seconds of CPU time for one file
+HANGS = 300  # seconds of wall-clock time for one file
+MEMORY = 1 << 10  # MiB in addition to the memory in use before
+LONGEST = 16 << 10  # largest size of a file in bytes
+MINIMISED = 60  # seconds to minimise a finding
 EDGES = re.compile(rb"cov: (\d+)")
 
 
 def peak() -> int:
-    """The most memory that this process has had, in MiB."""
+    """Return the peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
 class Reader:
-    """One loader in a process of its own: counts what it does with files, and keeps those with which it goes wrong."""
+    """Run one loader in this process, count its results and store its findings."""
 
     def __init__(self, name: str, folder: Path, read: Any, refusal: type[Exception]):
         self.name, self.folder, self.read, self.refusal = name, folder, read, refusal
@@ -57,7 +57,7 @@ class Reader:
         self.base = peak()
 
     def outcome(self, data: bytes) -> tuple[str, str]:
-        """accepted, refused, or the name of a finding; and what is to be said of it."""
+        """Return "accepted", "refused" or the name of a finding, and a description."""
         with TemporaryDirectory(dir=self.folder / "scratch") as scratch:
             try:
                 self.read(data, Path(scratch))
@@ -84,7 +84,7 @@ class Reader:
         if time.monotonic() > self.written + 0.5 or found == "memory":
             self._write_counts()
         if found == "memory":
-            os._exit(1)  # the peak would hide the next one
+            os._exit(1)  # this peak would hide later ones
 
     def _write_counts(self) -> None:
         self.written = time.monotonic()
@@ -94,7 +94,7 @@ class Reader:
 
 
 def _signature(error: Exception) -> str:
-    """The same for the same fault: what was raised, and by which line of ours."""
+    """Return the type of the exception and our line that raised it, to recognise the same fault."""
     ours = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent.name in HOMES]
     where = f"{Path(ours[-1].filename).stem}-{ours[-1].lineno}" if ours else "elsewhere"
     return f"{type(error).__name__}-{where}"
@@ -104,7 +104,7 @@ HOMES = {"faustnet", "benchmarks", *(path.name for path in (ROOT / "src" / "faus
 
 
 def child(name: str, arguments: list[str]) -> None:
-    """Fuzz one loader in this process, by libFuzzer's arguments; or make findings smaller."""
+    """Fuzz one loader in this process with libFuzzer's arguments, or minimise its findings."""
     import atheris
 
     with atheris.instrument_imports(include=FOLLOWED):
@@ -124,7 +124,7 @@ def child(name: str, arguments: list[str]) -> None:
     def mutate(data: bytes, longest: int, seed: int) -> bytes:
         random = Random(seed)
         if loader.change and random.randrange(2):
-            with suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):  # it may not be good any more
+            with suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):  # already invalid
                 return loader.change(data, random)[:longest]
         return atheris.Mutate(data, longest)
 
@@ -137,7 +137,7 @@ def child(name: str, arguments: list[str]) -> None:
 
 
 def minimise(reader: Reader) -> None:
-    """Leave out of every finding that raises what it does not take."""
+    """Remove the bytes that are not needed to reproduce a finding."""
     for path in sorted((reader.folder / "findings").iterdir()):
         data, size, end = path.read_bytes(), 1 << 12, time.monotonic() + MINIMISED
         if not re.match(r"\w+-\w+-\d+$", path.stem):
@@ -152,7 +152,7 @@ def minimise(reader: Reader) -> None:
 
 
 def fuzz(name: str, seconds: int) -> dict[str, Any]:
-    """One loader for so long, started again whenever a file was too much for its process."""
+    """Fuzz one loader for a given time; restart its process whenever a file ends it."""
     folder = WORK / name
     for part in ("corpus", "findings", "scratch"):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -182,7 +182,7 @@ def _run_child(name: str, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def keep(line: dict[str, Any]) -> None:
-    """Put a loader's figures in place of those of its last time."""
+    """Replace the stored numbers of a loader."""
     import torch
 
     from faustnet.system.environment import environment
@@ -209,14 +209,14 @@ def table(found: list[dict[str, Any]]) -> str:
         ]
         for line in found
     ]
-    return markdown(["what is read", "minutes", "files tried", "refused", "read", "branches reached", "findings"], rows)
+    return markdown(["input", "minutes", "files tried", "refused", "read", "branches reached", "findings"], rows)
 
 
 def with_table(page: str, found: list[dict[str, Any]]) -> str:
-    """The page with the table between its marks written anew."""
+    """Return the page with the table between its marks replaced."""
     begin, end = "<!-- fuzzed: benchmarks/fuzzing.py -->\n", "\n<!-- end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    assert pattern.search(page), "the page has no room for the table"
+    assert pattern.search(page), "the page has no marks for the table"
     return pattern.sub(lambda _: begin + table(found) + end, page, count=1)
 
 
@@ -236,7 +236,7 @@ def main() -> None:
     import loaders
 
     if odd := set(arguments.loaders) - set(loaders.LOADERS):
-        parser.error(f"there is no loader {odd.pop()}: choose {', '.join(loaders.LOADERS)}")
+        parser.error(f"unknown loader {odd.pop()}: choose {', '.join(loaders.LOADERS)}")
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for line in pool.map(lambda name: fuzz(name, arguments.seconds), arguments.loaders or loaders.LOADERS):
             keep(line)

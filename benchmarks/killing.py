@@ -1,12 +1,12 @@
-"""Kill trainings, continue them, and compare what they come to with the same trainings left alone.
+"""Kill and resume trainings, and compare the results with those of uninterrupted trainings.
 
-    python benchmarks/killing.py results/killing.json --runs 50    an hour on two busy cores (needs FAUSTNET_DATA)
+    python benchmarks/killing.py results/killing.json --runs 50    one hour on two CPU cores (needs FAUSTNET_DATA)
     python benchmarks/killing.py page                              write the table of docs/interruptions.md
 
-Each run is `faustnet train` in a process of its own that is killed several times, at moments drawn uniformly from the time
-that it takes undisturbed, start-up and all, and continued with --resume. Besides, runs are killed just before each of
-their operations on files, one after the other. After every kill every file in the run's folder must be whole. The file of
-results is written after each run; run again to continue.
+Each run is a `faustnet train` process that is killed several times and continued with --resume. The moments are drawn
+uniformly from the duration of the uninterrupted run, including start-up. In a second test, runs are killed before each
+of their file operations in turn. After every kill, every file in the run folder must be complete. The result file is
+written after each run; run the command again to continue.
 """
 
 import argparse
@@ -47,7 +47,7 @@ from faustnet.system.locks import LOCK
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "killing.json"
 PAGE = ROOT / "docs" / "interruptions.md"
-LEAST, KILLS = 2, 4  # of a run
+LEAST, KILLS = 2, 4  # lowest and highest number of kills per run
 SMALL = {"network.widths": [64, 48], "network.embedding": 16, "training.batch_size": 64}
 DIGITS = {"dataset": "digits", "training.epochs": 40, **SMALL}
 KINDS: dict[str, dict[str, Any]] = {
@@ -70,17 +70,18 @@ KINDS: dict[str, dict[str, Any]] = {
         "training.evaluate_every": 10,
     },
 }  # fmt: skip
-POINTED = list(KINDS)[:4]  # those that are killed before each operation
+POINTED = list(KINDS)[:4]  # kinds that are killed before each file operation
 STATES = (
     "before the run began", "before the first checkpoint", "while training", "between model and figures", "at the end"
 )  # fmt: skip
+SHOWN = ("before start", "before the first checkpoint", "during training", "between model and metrics", "at the end")
 CPU = torch.device("cpu")
-EPOCHS = 3  # of those
-TIMES = ("seconds", "train_seconds", "seconds_per_image")  # which no two runs have in common
+EPOCHS = 3  # of the runs that are killed before each file operation
+TIMES = ("seconds", "train_seconds", "seconds_per_image")  # metrics that differ between any two runs
 
 
 def spoiled(folder: Path) -> list[str]:
-    """The files in a folder that are not whole; those that are being written, and say so by their names, do not count."""
+    """Return the incomplete files of a folder, except temporary files."""
     found = []
     for path in folder.rglob("*") if folder.exists() else ():
         if path.is_file() and not is_partial(path) and path.name != LOCK and not _parses(path):
@@ -109,7 +110,7 @@ def _is_read(path: Path) -> bool:
 
 
 def state(folder: Path) -> str:
-    """How far a run had come when it was killed."""
+    """Return the state of a run when it was killed."""
     if not (folder / RECIPE).exists():
         return "before the run began"
     if (folder / METRICS).exists():
@@ -120,7 +121,7 @@ def state(folder: Path) -> str:
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    """All that a run came to, but for times."""
+    """Return all results of a run except times."""
 
     def timeless(value: Any) -> Any:
         if isinstance(value, dict):
@@ -137,8 +138,8 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 
 def trained(folder: Path, recipe: Path, seconds: float | None) -> bool:
-    """Train in a process of its own, which is killed after so many seconds; whether it came to the end. What a user would
-    type is typed: the run from its beginning, or --resume once there is one."""
+    """Train in a new process that is killed after the given seconds, and return whether it finished. The command is the
+    one that a user would type: a new run, or --resume if the run exists."""
     how = ["--resume"] if (folder / RECIPE).exists() else ["--recipe", str(recipe)]
     command = [sys.executable, "-m", "faustnet", "train", *how, "--out", str(folder), "--device", "cpu"]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -155,7 +156,7 @@ def trained(folder: Path, recipe: Path, seconds: float | None) -> bool:
 
 
 def killed_at_random(kind: str, seed: int) -> dict[str, Any]:
-    """One run: left alone, then killed and continued."""
+    """Train one run without interruption, then with kills."""
     begin = time.perf_counter()
     recipe = changed(Recipe(), KINDS[kind] | {"seed": seed})
     moments = random.Random(f"{kind}, {seed}")
@@ -173,7 +174,7 @@ def killed_at_random(kind: str, seed: int) -> dict[str, Any]:
                 ends.append(outcome(folder))
                 if len(kills) >= LEAST:
                     break
-                shutil.rmtree(folder)  # it was quicker than we were: once more
+                shutil.rmtree(folder)  # it finished before the kill: try again
                 continue
             writing = folder.exists() and any(map(is_partial, folder.iterdir()))
             kills.append({"after_s": round(after or 0.0, 3), "found": state(folder), "writing": writing})
@@ -185,7 +186,7 @@ def killed_at_random(kind: str, seed: int) -> dict[str, Any]:
 
 
 def die_before(operation: int, folder: Path) -> None:
-    """Have this process kill itself just before its so-manieth operation that changes a file or a name in a folder."""
+    """Make this process kill itself before its n-th operation that changes a file or a folder."""
     count = 0
 
     def step() -> None:
@@ -209,7 +210,7 @@ def die_before(operation: int, folder: Path) -> None:
 
 
 def forked(folder: Path, recipe: Recipe, data: DataSet, operation: int = 0) -> bool:
-    """Train in a copy of this process, which kills itself before an operation on files; whether it came to the end."""
+    """Train in a fork that kills itself before a file operation, and return whether it finished."""
     child = os.fork()
     if not child:
         try:
@@ -229,8 +230,8 @@ def forked(folder: Path, recipe: Recipe, data: DataSet, operation: int = 0) -> b
 
 
 def killed_at_every_point(recipe: Recipe, place: Path) -> dict[str, Any]:
-    """A short run, killed before its first operation on files and continued, then before its second, and so on. This
-    process must not have trained before, for it is copied."""
+    """Kill a short run before its first file operation and resume it, then before its second, and so on. This process
+    must not have trained before, because it is forked."""
     begin = time.perf_counter()
     data = load_data(recipe.dataset)
     session.set_up(recipe, data, CPU)  # imports what no copy then has to
@@ -259,7 +260,7 @@ def study(path: Path, count: int, jobs: int) -> None:
         part.append(one)
         part.sort(key=lambda entry: (entry.get("seed", 0), list(KINDS).index(entry["kind"])))
         write_whole(path, (json.dumps(found, indent=1) + "\n").encode())
-        print(f"{said}: {'the same to the bit' if is_good(one) else 'DIFFERENT'}", flush=True)
+        print(f"{said}: {'identical' if is_good(one) else 'DIFFERENT'}", flush=True)
 
     for kind in POINTED:
         if kind not in {one["kind"] for one in points}:
@@ -280,13 +281,13 @@ def study(path: Path, count: int, jobs: int) -> None:
 
 
 def is_good(one: dict[str, Any]) -> bool:
-    """Whether a run came to what it comes to undisturbed, and never left a file that was not whole."""
+    """Whether a run ended like the uninterrupted one and never left an incomplete file."""
     same = all(value for key, value in one.items() if key.startswith("same_"))
     return same and not one["not_whole"] and not one.get("different_after")
 
 
 def table(found: dict[str, Any]) -> str:
-    """Of all runs, by kind."""
+    """Table of all runs, by kind."""
     rows = []
     for kind in KINDS:
         mine = [one for one in found["runs"] if one["kind"] == kind]
@@ -300,27 +301,27 @@ def table(found: dict[str, Any]) -> str:
     broken = sum(len(one["not_whole"]) for one in [*found["runs"], *found["points"]])
     about, seconds = found["environment"], sum(one["seconds"] for one in [*found["runs"], *found["points"]])
     said = (
-        f"Files that were not whole: {broken}. Kills while a file was being written: "
+        f"Incomplete files: {broken}. Kills while a file was being written: "
         f"{sum(kill['writing'] for one in found['runs'] for kill in one['kills'])}. PyTorch {about['torch']}, "
-        f"{about['processor']}; {seconds / 60:.0f} minutes of trainings, two at a time."
+        f"{about['processor']}; {seconds / 60:.0f} minutes of training, two runs at a time."
     )
-    columns = ["runs", "kills", *STATES, "the same in the end", "the same after a kill before each operation"]
+    columns = ["runs", "kills", *SHOWN, "identical results", "identical after a kill before each file operation"]
     return markdown(columns, rows) + "\n\n" + said
 
 
 def with_table(page: str, found: dict[str, Any]) -> str:
-    """The page with the table between its marks written anew."""
+    """Return the page with the table between its marks replaced."""
     begin, end = "<!-- killing: benchmarks/killing.py -->\n", "\n<!-- end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    assert pattern.search(page), "the page has no room for the table"
+    assert pattern.search(page), "the page has no marks for the table"
     return pattern.sub(lambda _: begin + table(found) + end, page, count=1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", help="the file of results, or the word page")
+    parser.add_argument("file", help="result file, or the word page")
     parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
+    parser.add_argument("--jobs", type=int, default=2, help="number of parallel runs")
     arguments = parser.parse_args()
     if arguments.file == "page":
         PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), json.loads(RESULTS.read_text())), encoding="utf-8")
@@ -328,7 +329,7 @@ def main() -> None:
     try:
         study(Path(arguments.file), arguments.runs, arguments.jobs)
     except KeyboardInterrupt:
-        print(f"Stopped; what was done is in {arguments.file}, and the same command goes on.")
+        print(f"Stopped. {arguments.file} has the finished runs; the same command continues.")
         sys.exit(130)
 
 

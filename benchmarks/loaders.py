@@ -1,8 +1,8 @@
-"""Everything that reads files which a stranger may have written, each with small good files to start from: for
-benchmarks/fuzzing.py and tests/test_hostile_input.py.
+"""All loaders of untrusted files, each with small valid files, for benchmarks/fuzzing.py and tests/test_hostile_input.py.
 
-A loader is given bytes. It writes them to a file, and reads that as faustnet does. The first byte may say how: whether they
-are the file itself or only what matters in it, packed as it should be, so that a change reaches what lies behind a checksum.
+A loader receives bytes, writes them to a file and reads the file as faustnet does. For some loaders, the first byte
+selects the form of the data: the file itself, or only its content, which the loader packs with valid checksums. This way,
+changes also reach the code behind a checksum.
 """
 
 import gzip
@@ -48,7 +48,7 @@ from faustnet.runs.recipes import as_table, read_recipe, recipe_from, shipped_re
 from faustnet.runs.session import set_up
 
 AS_IT_IS, PACKED = b"\0", b"\1"
-SMALL = {"IMAGES": 10, "VALUES": 12}  # of a batch of CIFAR-10, in place of 10,000 and 3,072
+SMALL = {"IMAGES": 10, "VALUES": 12}  # size of a CIFAR-10 batch here, instead of 10,000 and 3,072
 MEMBERS = ("a", "b")
 RUN_FILES = (METRICS, HISTORY, ENVIRONMENT)
 CPU = torch.device("cpu")
@@ -58,8 +58,8 @@ CPU = torch.device("cpu")
 class Loader:
     about: str
     seeds: Callable[[], list[bytes]]
-    read: Callable[[bytes, Path], object]  # in an empty folder
-    change: Callable[[bytes, Random], bytes] | None = None  # of good bytes, beside changes of any byte
+    read: Callable[[bytes, Path], object]  # is called with an empty folder
+    change: Callable[[bytes, Random], bytes] | None = None  # changes valid bytes, in addition to random changes
 
 
 # Data sets
@@ -129,7 +129,7 @@ def read_archive_bytes(data: bytes, folder: Path) -> None:
         assert all(path.is_dir() or (path.is_file() and not path.is_symlink()) for path in made)
 
 
-# The user's own
+# Files of the user
 
 
 def picture(mode: str, **options: Any) -> bytes:
@@ -183,7 +183,7 @@ def read_image_bytes(data: bytes, folder: Path) -> None:
 
 
 def with_sums(png: bytes) -> bytes:
-    """A PNG file whose chunks have the sums that they should have."""
+    """Return a PNG file with valid checksums."""
     parts, place = [png[:8]], 8
     while place + 8 <= len(png):
         size = min(int.from_bytes(png[place : place + 4], "big"), len(png) - place - 8)
@@ -215,7 +215,7 @@ def npz_seeds() -> list[bytes]:
 
 
 def one_after_another(*arrays: np.ndarray) -> bytes:
-    """Files of arrays, each with its length before it."""
+    """Concatenate array files, each preceded by its length."""
     return b"".join(len(file).to_bytes(2, "big") + file for file in map(npy, arrays))
 
 
@@ -226,7 +226,7 @@ def read_npz_bytes(data: bytes, folder: Path) -> None:
 
 
 def npz_of(packed: bytes) -> bytes:
-    """An archive of arrays that follow one another, each with its length before it."""
+    """Return an .npz archive of concatenated arrays, each preceded by its length."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, content in zip(ARRAYS, unpacked(packed), strict=False):
@@ -235,7 +235,7 @@ def npz_of(packed: bytes) -> bytes:
 
 
 def unpacked(packed: bytes) -> Iterator[bytes]:
-    """What follows one another, as often as one asks; nothing at the end."""
+    """Return the next part at each call; empty bytes at the end."""
     place = 0
     while True:
         size = int.from_bytes(packed[place : place + 2], "big")
@@ -301,7 +301,7 @@ def tiny_data() -> DataSet:
 
 @cache
 def model_parts() -> tuple[dict[str, torch.Tensor], dict[str, Any], bytes]:
-    """The tensors, the facts and the file of a small model."""
+    """Return the tensors, the metadata and the file of a small model."""
     model = Model.fresh(recipe_from(TINY), tiny_data().train, tiny_data().class_names)
     content = model.to_bytes()
     size = int.from_bytes(content[:8], "little")
@@ -328,14 +328,14 @@ def read_model_bytes(data: bytes, folder: Path) -> None:
 
 
 def _split(content: bytes) -> tuple[bytes, bytes]:
-    """The header and the tensors of a safetensors file."""
+    """Return the header and the tensors of a safetensors file."""
     size = int.from_bytes(content[:8], "little")
     return content[8 : 8 + size], content[8 + size :]
 
 
 def _safetensors(data: bytes, tensors: dict[str, torch.Tensor], good: bytes) -> bytes:
-    """A file as it is; or good tensors with these notes, which are given the sum that shows them to be whole; or a good
-    file with this header."""
+    """Return the file itself, or valid tensors with this metadata and a valid checksum, or a valid file with this
+    header."""
     if data[:1] == PACKED:
         with suppress(ValueError, RecursionError):
             if isinstance(notes := json.loads(data[1:]), dict):
@@ -348,7 +348,7 @@ def _safetensors(data: bytes, tensors: dict[str, torch.Tensor], good: bytes) -> 
 
 @cache
 def checkpoint_parts() -> tuple[dict[str, torch.Tensor], bytes, bytes]:
-    """The tensors, the facts and the file of a training that has come to its end."""
+    """Return the tensors, the metadata and the checkpoint file of a finished training."""
     _, trainer = set_up(recipe_from(TINY), tiny_data(), CPU)
     trainer.run(lambda: None, lambda epoch: None)
     with TemporaryDirectory() as folder:
@@ -386,7 +386,7 @@ def read_checkpoint_bytes(data: bytes, folder: Path) -> None:
 
 @cache
 def run_facts() -> dict[str, Any]:
-    """What `inspect_run` would know of a small run, and what is in its files."""
+    """Return the facts of a small run and the content of its files."""
     history = [
         {"epoch": 1, "losses": [0.5, 0.25], "layer_accuracy": [0.5, 1.0], "first_layers_accuracy": [0.5, 1.0],
          "accuracy": 1.0, "learning_rate": 0.001, "seconds": 0.5}
@@ -425,11 +425,11 @@ def read_run_bytes(data: bytes, folder: Path) -> None:
         (folder / name).write_bytes(data[1:] if changed else json.dumps(content).encode())
     run = Run.open(folder)
     found = {**facts, "metrics": run.metrics, "history": run.history, "environment": run.environment}
-    if len(found["metrics"]["confusion"]) == len(facts["class_names"]):  # as `model_as_trained` makes sure
+    if len(found["metrics"]["confusion"]) == len(facts["class_names"]):  # which `model_as_trained` checks
         assert_harmless(found)
 
 
-# Names, wherever they are shown
+# Names in pages and terminal output
 
 
 def names_seeds() -> list[bytes]:
@@ -458,7 +458,7 @@ def read_name_bytes(data: bytes, folder: Path) -> None:
 
 
 class Tags(HTMLParser):
-    """The elements of a page, with the names of their attributes."""
+    """Collect the elements of a page and the names of their attributes."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -471,7 +471,7 @@ class Tags(HTMLParser):
 
 
 def assert_harmless(facts: dict[str, Any]) -> None:
-    """Pages about this run hold no element that a page about another does not hold, whatever its names are."""
+    """Check that names in a run add no elements to its pages."""
     with mock.patch.object(page, "plotly_script", return_value=""):
         written = page.render_page([facts])
     card = render_card(facts)
@@ -492,7 +492,7 @@ ELEMENTS = {
 }  # fmt: skip
 
 
-# Changing what lies behind a syntax
+# Changes of parsed content
 
 
 ODD: list[Any] = [
@@ -502,7 +502,7 @@ ODD: list[Any] = [
 
 
 def changed(table: Any, random: Random) -> None:
-    """Replace one fact among nested ones by something odd or by another of them, or leave it out."""
+    """Replace one nested value by an unusual value or by another one, or remove it."""
     places = list(_places(table))
     if places:
         here, place = random.choice(places)
@@ -533,7 +533,7 @@ def change_toml(data: bytes, random: Random) -> bytes:
 
 
 def change_arrays(data: bytes, random: Random) -> bytes:
-    """Another type or shape in the header of an array."""
+    """Change the type or shape in the header of an array."""
     types = (b"<f8", b">i4", b"|u1", b"<U3", b"<U0", b"|V0", b"|V8", b"|O", b"<M8[s]", b"<c8", b"|b1", b"|S2")
     shapes = (b"(4,)", b"(4, 3, 3)", b"()", b"(0,)", b"(4, -1)", b"(-2, -2)", b"(4611686018427387904, 4)", b"4", b"(4, 9)")
     pattern, choices = random.choice([(rb"\([^()]*\)", shapes), (rb"[<>|][a-zA-Z]\d+", types)])
@@ -544,15 +544,15 @@ def change_arrays(data: bytes, random: Random) -> bytes:
 
 
 LOADERS = {
-    "idx": Loader("MNIST's files", idx_seeds, read_idx_bytes),
-    "cifar": Loader("CIFAR-10's batches", cifar_seeds, read_cifar_bytes),
-    "archive": Loader("a downloaded archive", archive_seeds, read_archive_bytes),
+    "idx": Loader("MNIST files", idx_seeds, read_idx_bytes),
+    "cifar": Loader("CIFAR-10 batches", cifar_seeds, read_cifar_bytes),
+    "archive": Loader("downloaded archives", archive_seeds, read_archive_bytes),
     "image": Loader("image files", image_seeds, read_image_bytes),
-    "npz": Loader("arrays", npz_seeds, read_npz_bytes, change_arrays),
+    "npz": Loader("`.npz` files", npz_seeds, read_npz_bytes, change_arrays),
     "shards": Loader("shards", shards_seeds, read_shards_bytes, change_arrays),
     "recipe": Loader("recipes", recipe_seeds, read_recipe_bytes, change_toml),
     "model": Loader("models", model_seeds, read_model_bytes, change_json),
     "checkpoint": Loader("checkpoints", checkpoint_seeds, read_checkpoint_bytes, change_json),
-    "run": Loader("a run's JSON files", run_seeds, read_run_bytes, change_json),
-    "names": Loader("names on pages and on the terminal", names_seeds, read_name_bytes),
+    "run": Loader("JSON files of a run", run_seeds, read_run_bytes, change_json),
+    "names": Loader("names in pages and terminal output", names_seeds, read_name_bytes),
 }

@@ -1,4 +1,4 @@
-"""docs/new-classes.md, from the files in a folder of results."""
+"""Write docs/new-classes.md from the files in a folder of results."""
 
 import json
 from pathlib import Path
@@ -12,14 +12,14 @@ from faustnet.reproduce.new_classes import DRAWS, EPOCHS
 from faustnet.reproduce.rejection import ACCEPT
 from faustnet.reproduce.results import method_titles
 
-PAGE = """# New classes, and images of none
+PAGE = """# New classes and rejection
 
-A class is predicted by the distance to what stands for it, its references. So a class can be added without training, and
-an image that is far from all of them can be told to be of none.
+FAUST predicts a class by the distance to its references. To add a class, it is enough to add a reference; no training
+is needed. An image that is far from all references can be rejected as unknown.
 
-## A class from a few examples
+## Add a class from a few examples
 
-Train on nine digits, then show ten images of the tenth:
+Train on nine digits, then add the tenth from ten images:
 
 ```python
 from pathlib import Path
@@ -46,8 +46,8 @@ for number, image in enumerate(pixels[~known & train][:10]):
 ```sh
 faustnet train --dataset nine.npz --widths 200,200 --epochs 10 --batch-size 64 \\
     --set training.validation=0.1 --out runs/nine
-faustnet add-class runs/nine 9 nines --out ten.safetensors    # files, or folders of them
-faustnet predict ten.safetensors nines/0.png                  # a model file serves as a run does
+faustnet add-class runs/nine 9 nines --out ten.safetensors    # image files or folders
+faustnet predict ten.safetensors nines/0.png                  # accepts a model file in place of a run
 ```
 
 The same from Python:
@@ -55,78 +55,96 @@ The same from Python:
 ```python
 import faustnet
 
-model = faustnet.load("runs/nine").add_class("9", pixels[~known & train][:10])  # the old model stays as it is
+model = faustnet.load("runs/nine").add_class("9", pixels[~known & train][:10])  # returns a new model
 nines = model.predict(pixels[~known & ~train])
 print(sum(prediction.class_name == "9" for prediction in nines), "of", len(nines))
 ```
 
-All methods of FAUST can. In every layer the mean of the examples' embeddings becomes the class's reference; nothing else
-changes, so the scores of the other classes stay what they were. The new model takes the place of the run's, or with
-`--out FILE` a file of its own. The run's metrics stay those of its training, which `faustnet report` and `faustnet votes`
-are about: for them keep a copy of the run as it was.
+All FAUST methods support this. In every layer, the mean embedding of the examples becomes the reference of the new
+class. The scores of the other classes do not change. Without `--out`, `add-class` replaces the model of the run. The
+metrics of the run are not updated: `faustnet report` and `faustnet votes` describe the original training. If you need
+them, keep a copy of the run.
+
+### Accuracy of new classes
 
 <!-- not run: takes long -->
 ```sh
 faustnet reproduce new-classes --out results
 ```
 
-trains on all classes but one, for each class in turn, for {epochs} epochs with three layers of 500 units, and adds that
-class from training images, {draws} draws of each number. {reading}
+The command leaves out one class, trains for {epochs} epochs with three layers of 500 units, and then adds the class
+from training images. It repeats this for every class, with {draws} random draws of examples each.
 
-Accuracy in % of the test images, means over the draws and over the classes that were left out; ± is the standard deviation
-over those classes, and *its least* is that of the class that fares worst. *mean*: the mean embedding. *k-means*: the
-examples in the middle of as many clusters as a class has references. *examples*: as many of the examples themselves. With
-several references of a class the mean repeats. It finds most of the new class's images and is what is used; from Python
-`add_class(…, kind="k-means")` keeps more of the old ones. Every run's file is in `results/new-classes/`.
+{reading}
+
+All numbers are accuracies in % of the test images, averaged over the draws and the left-out classes. ± is the standard
+deviation over the left-out classes; *minimum* is the lowest accuracy of a left-out class. *kind* is the way in
+which references are made from the examples:
+
+- *mean*: the mean embedding, repeated if a class has several references. This is the default, because it recognises
+  most images of the new class.
+- *k-means*: the examples closest to the cluster centres, with as many clusters as a class has references. It changes
+  the old classes less. From Python: `add_class(…, kind="k-means")`.
+- *examples*: randomly drawn examples, as many as a class has references.
+
+`results/new-classes/` has one file per run.
 
 {added}
 
-The old classes were trained to be near their references, the new one was not: of a new class's images some are nearer to an
-old reference, and the tighter a training draws its classes together the more of them are. On the validation images of a few
-classes that was so with the contrastive term at unit length, and with the recipe that was tuned on Fashion-MNIST, which has
-more label smoothing and a smaller scale: so the recipe here is the one that was tuned on MNIST, for both data sets. There
-cosines in place of distances found fewer of the new class and lost fewer of the old. A shift of the new class's
-distance by what its examples would need, each left out in turn, was a small gain on MNIST and a large loss on Fashion-MNIST.
-Neither is applied. One correction is: learned prototypes may be far shorter than embeddings, so for `faust-prototype` the
-mean is brought to their length.
+The network was trained to map the old classes close to their references, but not the new class. Some images of the new
+class are therefore closer to an old reference. The more compact the old classes are, the more images are affected. For
+this reason, both data sets use the recipe tuned on MNIST. On validation images of a few classes, the recipe tuned on
+Fashion-MNIST was worse (it has more label smoothing and a smaller scale). The contrastive term with unit-length
+embeddings was also worse.
 
-## Images of no known class
+Two variants were tried and rejected. Cosine similarity found fewer images of the new class, but changed the old classes
+less. A correction of the new distances, estimated by leaving out one example at a time, was slightly better on MNIST
+and much worse on Fashion-MNIST.
 
-How far from every class must an image be to be of none? That is found out on images of known classes that were not
-trained on: the threshold is where a share of them, 5 % unless `--accept` says otherwise, would be rejected.
+For `faust-prototype`, the mean embedding is scaled to the norm of the learned prototypes, which can be much smaller.
+
+## Reject images of unknown classes
+
+`faustnet calibrate` chooses a distance threshold on images of known classes that were not used for training. By
+default, 5 % of these images are rejected (`--accept 0.95`).
 
 ```sh
-faustnet calibrate runs/nine                       # on the images that training.validation held out, or --data
-faustnet predict runs/nine nines/0.png --reject    # the class, or unknown
+faustnet calibrate runs/nine                       # uses the validation images (training.validation) or --data
+faustnet predict runs/nine nines/0.png --reject    # prints the class or unknown
 ```
 
 ```python
 nine = faustnet.load("runs/nine").calibrate(pixels[known & ~train], accept=0.95)
 noise = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
-print([prediction.class_name for prediction in nine.predict(noise, reject=True)])  # "unknown" where it is rejected
+print([prediction.class_name for prediction in nine.predict(noise, reject=True)])  # "unknown" if rejected
 ```
 
-The threshold is kept in the model file. It is of the distance to the nearest class in the first layer: later layers are
-trained to see the differences between the classes and nothing else. A model that learns a class later is to be calibrated
-anew, and then rejects less: the mean of a few embeddings lies nearer to strange images than a class that was trained.
+The threshold is stored in the model file. It is compared with the distance to the closest class in the first layer.
+Later layers are trained to keep only the differences between the known classes, so they detect unknown images less
+well. After you add a class, calibrate the model again. It then rejects fewer images, because the reference of an added
+class is closer to unknown images than the references that were used in training.
+
+### Accuracy of rejection
 
 <!-- not run: takes long -->
 ```sh
 faustnet reproduce rejection --out results
 ```
 
-trains on one data set and measures how well its test images are told from those of another, which are scaled in the same
-way: the area under the ROC curve in %, for FAUST and for its twin, the same network trained by backprop for as many epochs.
-{reading_rejection} The last two columns are for a threshold that accepts {accept:.0%} of the validation images; {seeds}.
-FAUST's first score is the one that is used, and was chosen on validation images beside training images of the other set.
-Every run's file is in `results/rejection/`.
+The command trains on one data set and measures how well its test images can be distinguished from those of another data
+set. Both data sets are standardised in the same way. AUROC is the area under the ROC curve in %. The backprop twin has
+the same network and is trained for as many epochs. {reading_rejection}
+
+The last two columns use a threshold that accepts {accept:.0%} of the validation images; {seeds}. *first layer* is the
+score that faustnet uses. It was chosen on validation images and on training images of the other data set.
+`results/rejection/` has one file per run.
 
 {rejection}
 """
 
 
 def page(folder: Path) -> str | None:
-    """None where either study has no results."""
+    """Return the page, or None if one of the two studies has no results."""
     added, rejection = (_read(folder / f"{name}.json") for name in ("new-classes", "rejection"))
     if not added or not rejection:
         return None
@@ -143,25 +161,25 @@ def page(folder: Path) -> str | None:
 
 
 def reading(cells: list[dict[str, Any]]) -> str:
-    """What ten examples give, in words."""
+    """Summarise the accuracy with ten examples."""
     found = [
-        f"of {dataset_title(cell['dataset'])} {ours(cell)}% of the new class are found, and the old classes change by "
-        f"{signed(cell['old'] - cell['before'])} points"
+        f"- {dataset_title(cell['dataset'])}: {ours(cell)} % of its images are recognised; the accuracy of the old classes changes "
+        f"by {signed(cell['old'] - cell['before'])} points."
         for cell in _in_order(cells)
         if (cell["references"], cell["kind"], cell["examples"]) == (1, "mean", 10)
     ]
-    return f"From ten images, with one reference of each class: {'; '.join(found)}."
+    return "\n".join(["Accuracy of the new class with ten examples and one reference per class:", "", *found])
 
 
 def reading_rejection(cells: list[dict[str, Any]]) -> str:
-    """What the scores give that are used most, in words."""
+    """Summarise the scores that are used most."""
 
     def has(method: str, score: str) -> str:
         mine = [cell for cell in _in_order(cells) if (cell["method"], cell["score"]) == (method, score)]
         return " and ".join(f"{ours(cell)} on {dataset_title(cell['dataset'])}" for cell in mine)
 
     faust, backprop = has("faust-representative", "first layer"), has("backprop", "softmax")
-    return f"FAUST has {faust}; backprop's largest probability has {backprop}."
+    return f"AUROC of FAUST: {faust}. AUROC of backprop's largest softmax probability: {backprop}."
 
 
 def _in_order(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:

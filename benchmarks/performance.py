@@ -1,10 +1,10 @@
-"""Write the tables and the figure of docs/performance.md from the result files results/bench-cpu.json and
-results/bench-h200.json, and bench-cpu-convolutions.json and bench-h200-convolutions.json beside them.
+"""Write the tables and the figure of docs/performance.md from the result files in results/.
 
     python benchmarks/performance.py
 
-needs matplotlib (`pip install -c constraints.txt -e '.[figures]'`). The files come from `faustnet bench --out FILE.json`,
-the last two from `faustnet bench convolutions --out FILE.json`.
+requires matplotlib (`pip install -c constraints.txt -e '.[figures]'`). `faustnet bench --out FILE.json` writes
+bench-cpu.json and bench-h200.json; `faustnet bench convolutions --out FILE.json` writes the files that end in
+-convolutions.json. bench-h200-starts.json holds the ratios of repeated process starts.
 """
 
 import json
@@ -23,7 +23,10 @@ COLOURS = {"backprop": "#000000", "sequential": "#E69F00", "wavefront": "#0072B2
 
 
 def results() -> dict[str, dict[str, Any]]:
-    return {name: {**_read(f"bench-{name}-convolutions.json"), **_read(f"bench-{name}.json")} for name in MACHINES}
+    """Return the measurements of each machine, by the keys of MACHINES."""
+    found = {name: {**_read(f"bench-{name}-convolutions.json"), **_read(f"bench-{name}.json")} for name in MACHINES}
+    found["h200"]["starts"] = _read("bench-h200-starts.json")
+    return found
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -48,6 +51,42 @@ def step_rows(lines: Iterable[dict[str, Any]], label: str) -> list[list[str]]:
         ]
         for line in lines
     ]
+
+
+def starts(found: dict[str, dict[str, Any]]) -> str:
+    """Wavefront ÷ backprop in each process start, one row per commit."""
+    single = {
+        str(line["layers"]): [line["wavefront_us"] / line["backprop_us"]]
+        for line in found["h200"]["steps"]
+        if line["precision"] == "bfloat16"
+    }
+    lines = [(line["commit"], line["wavefront_over_backprop"]) for line in found["h200"]["starts"]["commits"]]
+    lines.insert(0, (found["h200"]["environment"]["commit"], single))
+    depths = list(lines[-1][1])
+    rows = [
+        [f"`{commit[:7]}`", *(", ".join(f"{value:.2f}" for value in sorted(ratios[n])) for n in depths)]
+        for commit, ratios in lines
+    ]
+    spread = f"Backprop's time varied by {100 * found['h200']['starts']['backprop_spread']:.1f} % between these starts."
+    return table(["commit", *(f"{n} layers" for n in depths)], rows) + "\n\n" + spread
+
+
+def start_ranges(found: dict[str, dict[str, Any]]) -> dict[int, tuple[float, float]]:
+    """Return the lowest and highest wavefront ÷ backprop over the process starts of the last commit, by depth."""
+    ratios = found["h200"]["starts"]["commits"][-1]["wavefront_over_backprop"]
+    return {int(layers): (min(values), max(values)) for layers, values in ratios.items()}
+
+
+def starts_in_short(found: dict[str, dict[str, Any]]) -> str:
+    """Range over process starts, as a table of one row."""
+    ranges = start_ranges(found)
+    count = len(next(iter(found["h200"]["starts"]["commits"][-1]["wavefront_over_backprop"].values())))
+    columns = [f"H200, bfloat16, layers of 800 units, {count} process starts", *(f"{layers} layers" for layers in ranges)]
+    return table(columns, [["FAUST ÷ backprop, time of a step", *map(shown_range, ranges.values())]])
+
+
+def shown_range(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:.2f}–{ends[1]:.2f}"
 
 
 def steps(found: dict[str, dict[str, Any]]) -> str:
@@ -83,7 +122,7 @@ def scaling(found: dict[str, dict[str, Any]]) -> str:
         for line in others:
             (changed,) = (key for key in names if line[key] != first[key])
             rows += step_rows([line], f"{changed} {line[changed]:,}")
-    return table(["", "backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop"], rows)
+    return table(["network", "backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop"], rows)
 
 
 def convolutions(found: dict[str, dict[str, Any]]) -> str:
@@ -95,7 +134,7 @@ def convolutions(found: dict[str, dict[str, Any]]) -> str:
                 f"{machine}, {line['kind']} {widths}, heads of {line['head']}, batch {line['batch']}, {line['precision']}"
             )
             rows += step_rows([line], label)
-    return table(["", "backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop"], rows)
+    return table(["network", "backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop"], rows)
 
 
 def memory(found: dict[str, dict[str, Any]]) -> str:
@@ -126,14 +165,14 @@ def prediction(found: dict[str, dict[str, Any]]) -> str:
 def early_exit(found: dict[str, dict[str, Any]]) -> str:
     rows = [
         [
-            "never" if line["threshold"] is None else f"{line['threshold']:.2f}",
+            "no early exit" if line["threshold"] is None else f"{line['threshold']:.2f}",
             f"{line['validation_accuracy'] * 100:.2f}",
             f"{line['test_accuracy'] * 100:.2f}",
             f"{line['saved'] * 100:.0f} %",
         ]
         for line in found["cpu"]["early_exit"]["thresholds"]
     ]
-    return table(["leave at a margin of", "validation accuracy, %", "test accuracy, %", "multiplications saved"], rows)
+    return table(["exit margin", "validation accuracy, %", "test accuracy, %", "multiplications saved"], rows)
 
 
 def training(found: dict[str, dict[str, Any]]) -> str:
@@ -148,43 +187,44 @@ def training(found: dict[str, dict[str, Any]]) -> str:
         for name in MACHINES
         for line in found[name]["training"]
     ]
-    return table(["CIFAR-10, 3 × 500", "epochs", "time", "with set-up", "test accuracy, %"], rows)
+    return table(["CIFAR-10, 3 × 500", "epochs", "time", "time with set-up", "test accuracy, %"], rows)
 
 
 def costs(found: dict[str, dict[str, Any]]) -> str:
-    """All of it in a few lines."""
+    """Summarise the page in a few lines."""
     cpu = next(line for line in found["cpu"]["steps"] if line["layers"] == 4)
     cpu_256 = next(line for line in found["cpu"]["scaling"] if line["embedding"] == 256)
     predicted = {p["embedding"]: p for p in found["cpu"]["prediction"] if len(p["widths"]) == 4}
     whole = {line["method"]: line for line in found["h200"]["training"]}
-    greedy = [line for line in found["h200"]["memory"] if line["system"] == "greedy"]
-    state = {line["layers"]: line["peak"] - line["weights"] for line in greedy}
-    leave = found["cpu"]["early_exit"]
 
     def by_depth(lines: list[dict[str, Any]], precision: str) -> str:
         gpu = {line["layers"]: line for line in lines if line["precision"] == precision}
-        return ", ".join(f"{ratio(gpu[n]['wavefront_us'], gpu[n]['backprop_us'])} at {n}" for n in (4, 8, 16))
+        return ", ".join(f"{ratio(gpu[n]['wavefront_us'], gpu[n]['backprop_us'])} at {n} layers" for n in (4, 8, 16))
 
     measured = {
-        "a training step, H200, by number of layers, bfloat16": by_depth(found["h200"]["steps"], "bfloat16"),
-        "the same in TF32, the default": by_depth(found["h200"]["steps_in_other_precisions"], "tf32"),
-        "a training step, 2 CPU cores, 4 × 800, embedding 64 and 256": f"{ratio(cpu['sequential_us'], cpu['backprop_us'])}"
-        f" and {ratio(cpu_256['sequential_us'], cpu_256['backprop_us'])}",
-        "predicting, 2 CPU cores, 4 × 800, embedding 64 and 256": " and ".join(
+        "training step, H200, bfloat16, range over process starts": ", ".join(
+            f"{shown_range(ends)} at {layers} layers" for layers, ends in start_ranges(found).items()
+        ),
+        "training step, H200, TF32 (the default), one process start": by_depth(
+            found["h200"]["steps_in_other_precisions"], "tf32"
+        ),
+        "training step, 2 CPU cores, 4 layers, embedding 64 / 256": f"{ratio(cpu['sequential_us'], cpu['backprop_us'])}"
+        f" / {ratio(cpu_256['sequential_us'], cpu_256['backprop_us'])}",
+        "prediction, 2 CPU cores, 4 layers, embedding 64 / 256": " / ".join(
             ratio(predicted[size]["faust_ms"], predicted[size]["backprop_ms"]) for size in (64, 256)
         ),
-        "60 epochs of CIFAR-10 with evaluations, H200, 3 × 500": f"{whole['faust-representative']['seconds']:.1f} s; "
-        f"backprop {whole['backprop']['seconds']:.1f} s",
-        "early exit on Fashion-MNIST": f"{leave['saved']:.0%} of the multiplications saved, "
-        f"{leave['accuracy']:.2%} instead of {leave['accuracy_of_all_layers']:.2%}",
-        "memory beside the weights, greedy, H200": f"{ratio(state[64], state[4])} times as much at 64 layers as at 4",
+        "60 epochs of CIFAR-10 with evaluation, H200, 3 × 500": ratio(
+            whole["faust-representative"]["seconds"], whole["backprop"]["seconds"]
+        )
+        + f" ({whole['faust-representative']['seconds']:.1f} s, backprop {whole['backprop']['seconds']:.1f} s)",
     }
     rows = [list(pair) for pair in measured.items()]
-    return table(["FAUST-representative; batch 256, width 800, embedding 256 where nothing is said", "÷ backprop"], rows)
+    return table(["batch 256, width 800, embedding 256 unless stated", "FAUST ÷ backprop"], rows)
 
 
 TABLES = {
     "costs": costs,
+    "starts": starts,
     "steps": steps,
     "compiled": compiled,
     "scaling": scaling,
@@ -197,11 +237,11 @@ TABLES = {
 
 
 def with_tables(page: str, found: dict[str, dict[str, Any]]) -> str:
-    """The page with every table between its marks written anew."""
+    """Return the page with the text between each pair of marks replaced."""
     for name, make in TABLES.items():
         begin, end = f"<!-- {name}: benchmarks/performance.py -->\n", "\n<!-- end -->"
         pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-        assert pattern.search(page), f"the page has no room for {name}"
+        assert pattern.search(page), f"the page has no marks for {name}"
         page = pattern.sub(lambda _, text=begin + make(found) + end: text, page, count=1)
     return page
 
@@ -222,7 +262,9 @@ def draw(found: dict[str, dict[str, Any]]) -> None:
             times = [line[f"{system}_us"] / unit for line in lines]
             label = system if system == "backprop" else f"FAUST, {system}"
             panel.plot(depths, times, marker=marker, color=COLOURS[system], label=label)
-        panel.set_title(f"A step on {'an H200' if name == 'h200' else '2 CPU cores'}")
+        if name == "h200":
+            _draw_starts(panel, {line["layers"]: line["backprop_us"] for line in lines}, start_ranges(found))
+        panel.set_title(f"Training step, {MACHINES[name]}")
         panel.set_ylabel(f"time, {word}")
         panel.set_xticks(depths)
     panel = panels[2]
@@ -232,11 +274,11 @@ def draw(found: dict[str, dict[str, Any]]) -> None:
         state = [line["peak"] - line["weights"] for line in lines]
         label = system if system == "backprop" else f"FAUST, {system}"
         panel.plot([line["layers"] for line in lines], state, marker=marker, color=COLOURS[system], label=label)
-    panel.set_title("Memory of training on an H200")
-    panel.set_ylabel("peak less the weights, MiB")
+    panel.set_title("Training memory, H200")
+    panel.set_ylabel("peak without the weights, MiB")
     panel.set_xticks([line["layers"] for line in lines])
     for panel in panels:
-        panel.set_xlabel("layers of 800 units")
+        panel.set_xlabel("layers (800 units each)")
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.3)
         panel.legend(frameon=False)
@@ -244,11 +286,17 @@ def draw(found: dict[str, dict[str, Any]]) -> None:
     figure.savefig(FIGURE, metadata={"Date": None})
 
 
+def _draw_starts(panel: Any, backprop_us: dict[int, float], ranges: dict[int, tuple[float, float]]) -> None:
+    low, high = ([ends[i] * backprop_us[layers] for layers, ends in ranges.items()] for i in (0, 1))
+    label = "range of starts"
+    panel.vlines(list(ranges), low, high, color=COLOURS["wavefront"], linewidth=5, alpha=0.35, label=label)
+
+
 def main() -> None:
     found = results()
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     draw(found)
-    print(*(f"{path.relative_to(ROOT)} is written" for path in (PAGE, FIGURE)), sep="\n")
+    print(*(f"wrote {path.relative_to(ROOT)}" for path in (PAGE, FIGURE)), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""One training on several ranks: is it that of one process, and what does it cost?
+"""Compare training on several ranks with training in one process: results and speed.
 
-    python benchmarks/ranks.py equality   # the weights after 100 steps in double precision, against those of one process
-    python benchmarks/ranks.py pipeline   # steps per second beside one process, and what messages between processes take
+    python benchmarks/ranks.py equality   # differences after 100 steps in double precision
+    python benchmarks/ranks.py pipeline   # steps per second, and the time of messages between processes
 
-Each writes its part of results/distributed.json, of which `python benchmarks/ranks_page.py` makes the tables of
-docs/scaling.md. Ranks are processes on this machine, of one thread each.
+Each command writes its part of results/distributed.json. `python benchmarks/ranks_page.py` then writes the tables of
+docs/scaling.md. Ranks are processes on this machine with one thread each.
 """
 
 import argparse
@@ -38,8 +38,8 @@ from faustnet.training.settings import TrainingSettings
 from faustnet.training.trainer import Trainer
 
 RESULTS = Path(__file__).parents[1] / "results" / "distributed.json"
-ARRANGEMENTS = {2: ("2x1", "1x2"), 4: ("4x1", "1x4", "2x2")}  # rows × layers, by the number of ranks
-BATCH, BATCHES = 29, 4  # an epoch's: no arrangement divides the rows of such a batch evenly
+ARRANGEMENTS = {2: ("2x1", "1x2"), 4: ("4x1", "1x4", "2x2")}  # batch × layers, by the number of ranks
+BATCH, BATCHES = 29, 4  # per epoch; no arrangement divides this batch size evenly
 CLASSES = 5
 
 
@@ -50,7 +50,7 @@ ADAM = OptimiserSettings(weight_decay=0.01, warmup=0.1)
 
 @dataclass(frozen=True)
 class Case:
-    """A training in double precision, of random images."""
+    """A training in double precision on random images."""
 
     method: str
     network: NetworkSettings = DENSE
@@ -75,7 +75,7 @@ CASES = {
 
 
 def trainer(case: Case, steps: int, arrangement: RankGrid | None = None) -> Trainer:
-    """Of so many steps, at least those of an epoch."""
+    """Train for the given steps, at least one epoch."""
     count = BATCH * BATCHES
     pixels = torch.randint(256, (count, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     images = Images(pixels, torch.arange(count) % CLASSES)
@@ -89,7 +89,7 @@ def trainer(case: Case, steps: int, arrangement: RankGrid | None = None) -> Trai
 
 
 def outcome(trained: Trainer) -> dict[str, Tensor]:
-    """Its state at the end, and all losses on the way."""
+    """Return the final state and all losses."""
     assert trained.run(lambda: None, lambda epoch: None)
     tensors, facts = trained.state_on_host()
     losses = [epoch["losses"] for epoch in facts["history"]]
@@ -97,7 +97,7 @@ def outcome(trained: Trainer) -> dict[str, Tensor]:
 
 
 def on_ranks(ranks: int, work: Callable[..., None], *about: Any) -> None:
-    """Do some work in so many processes that know of each other. They are forks, since half of a short work is imports."""
+    """Run a function on the given number of ranks. The ranks are forks, which saves the time of importing torch."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -119,8 +119,8 @@ def _as_rank(rank: int, ranks: int, port: int, work: Callable[..., None], *about
 
 
 def run_cases(names: Sequence[str], steps: int, folder: Path) -> None:
-    """What one of the ranks does: begin every case in each of the arrangements, until the last rank asks to stop after a
-    batch, and continue it in the next arrangement. The first rank writes what came of it."""
+    """Run on every rank: start every case in each arrangement, stop it after a batch at the request of the last rank, and
+    continue it in the next arrangement. The first rank writes the results."""
     arrangements = {name: RankGrid.create(*grid_size(name, dist.get_world_size()), torch.device("cpu")) for name in names}
     begun = {}
     for name, arrangement in arrangements.items():
@@ -140,9 +140,9 @@ def run_cases(names: Sequence[str], steps: int, folder: Path) -> None:
 
 
 def compared(steps: int) -> Iterator[dict[str, Any]]:
-    """For every case and arrangement the largest difference to one process, relative to the largest of a tensor's values."""
+    """Return the largest difference from one process, relative to the largest value of a tensor, by case and arrangement."""
     with tempfile.TemporaryDirectory() as folder:
-        for ranks, arrangements in ARRANGEMENTS.items():  # before anything is computed here: forks inherit no threads
+        for ranks, arrangements in ARRANGEMENTS.items():  # before any computation: forks do not inherit threads
             on_ranks(ranks, run_cases, arrangements, steps, Path(folder))
         expected = [outcome(trainer(case, steps)) for case in CASES.values()]
         for arrangements in ARRANGEMENTS.values():
@@ -161,13 +161,13 @@ def difference(one: Tensor, other: Tensor) -> float:
     return (one - other).abs().max().item() / scale if scale else one.abs().max().item()
 
 
-LAYERS, WIDTH, EMBEDDING, ROWS = 8, 800, 64, 256  # of the training that is timed
-TIMED = 60  # steps, an epoch
-SIDE_BY_SIDE = {"one process": 1, "1x2": 2, "2x1": 2}  # and on how many ranks
+LAYERS, WIDTH, EMBEDDING, ROWS = 8, 800, 64, 256  # of the timed training
+TIMED = 60  # steps per epoch
+SIDE_BY_SIDE = {"one process": 1, "1x2": 2, "2x1": 2}  # number of ranks
 
 
 def time_steps(name: str, file: Path) -> None:
-    """What one of the ranks does: an epoch to warm up, then one that is timed, with what its end takes."""
+    """Run on every rank: one epoch to warm up, then one timed epoch, including its end."""
     count, ranks = ROWS * TIMED, dist.get_world_size()
     arrangement = RankGrid.create(*grid_size(name, ranks), torch.device("cpu")) if ranks > 1 else None
     pixels = torch.randint(256, (count, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -192,7 +192,7 @@ def time_steps(name: str, file: Path) -> None:
 
 
 def time_messages(repeats: int, file: Path) -> None:
-    """What one of two ranks does: send all that a layer's step sends."""
+    """Run on both ranks: send all messages of a layer's step."""
     rows, weights = ROWS + 10, WIDTH * (WIDTH + 1 + EMBEDDING)
     found = []
     for what, size in (("one number", 1), ("activations", rows * WIDTH), ("gradients", weights)):
@@ -209,7 +209,7 @@ def time_messages(repeats: int, file: Path) -> None:
 
 
 def _send(tensor: Tensor) -> None:
-    """There and back."""
+    """Send a message and receive the answer."""
     for sender in (0, 1):
         if dist.get_rank() == sender:
             dist.send(tensor, 1 - sender)
@@ -228,7 +228,7 @@ def _timed(message: str, tensor: Tensor, repeats: int, work: Callable[[], object
 
 
 def measured(repeats: int) -> dict[str, Any]:
-    """Steps per second side by side, in turn; and the messages."""
+    """Measure steps per second of all arrangements in turn, and the messages."""
     rates: dict[str, list[float]] = {name: [] for name in SIDE_BY_SIDE}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "found.json"
@@ -252,7 +252,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def write(file: Path, part: str, content: Any) -> None:
-    """One part of a file of results, with where it was measured."""
+    """Write one part of the result file, with its environment."""
     whole = read(file)
     torch.set_num_threads(1)
     whole[part] = {"environment": environment(torch.device("cpu"), seed=0), "cores": os.cpu_count(), **content}

@@ -3,8 +3,8 @@ docs/export.md from the files in results/.
 
     python benchmarks/results.py
 
-Nothing is measured here; `faustnet reproduce` and `benchmarks/tuning.py` do that. A test fails when the pages and the
-files disagree.
+This program measures nothing; `faustnet reproduce` and `benchmarks/tuning.py` do. A test fails if a page and the files
+disagree.
 """
 
 import json
@@ -16,10 +16,11 @@ from typing import Any
 
 import beyond
 import new_classes
+import performance
 from estimator import lines
 from faustnet.report.comparisons import markdown
 from faustnet.report.paper import TITLES
-from faustnet.report.table1 import as_markdown, difference
+from faustnet.report.table1 import as_markdown, difference, ours
 from faustnet.reproduce.results import method_titles
 from faustnet.reproduce.table1 import TABLE, summary
 from faustnet.runs.recipes import recipe_from
@@ -28,32 +29,34 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 TEMPLATE = """# Results
 
-Every figure here is computed from a file in `results/`, by `python benchmarks/results.py`, and the command that wrote the
-file is named with it (what things cost is in [docs/performance.md](docs/performance.md)). Accuracies are in % of the
-test images, at the last epoch, never the best one; ± is the standard deviation over seeds. Hyper-parameters were chosen
-on validation images, which are part of the training set.
+`python benchmarks/results.py` computes every number on this page from a file in `results/`. The command that wrote the
+file is given in each section. Accuracies are in % of the test images after the last epoch, not the best epoch; ± is the
+standard deviation over seeds. Hyper-parameters were chosen on validation images, which are a part of the training set.
 
 ## Table I
 
 <!-- not run: takes long -->
 ```sh
 faustnet reproduce table1 --out results --recipes tuned --jobs 8
-faustnet reproduce table1 --out results --recipes paper --jobs 8 …   # so far for some --methods, --networks and --seeds
+faustnet reproduce table1 --out results --recipes paper --jobs 8 …   # some --methods, --networks and --seeds only
+faustnet train --recipe tuned/cifar10/faust-representative --widths 500,500,500 --seed 0    # one run of one cell
 ```
 
-In each cell: ours, and below it the paper's figure and the difference. A cell without a second line is not in the
-paper's table. There is one file for each run in `results/table1/` with its recipe, seed, history, versions, device and
-time; the cells are in `results/table1.json`. {machine}
+Each cell shows our accuracy and, below it, the paper's and the difference. Cells with one line are not in the paper's
+table. `results/table1/` has one file per run, with its recipe, seed, history, versions, device and time;
+`results/table1.json` has the cells. {machine}
 
-**Tuned**: hyper-parameters chosen for each method and data set (see below), 60 epochs, images as they are; but FFCM,
-whose authors distort them, has random crops, and mirror images where that does no harm.
+**Tuned**: hyper-parameters chosen for each method and data set ([how](#how-the-tuned-recipes-were-chosen)), 60 epochs,
+no data augmentation. FFCM is the exception: like its authors, we use random crops and, on some data sets, horizontal
+flips.
 
 {tuned}
 
-**As the paper states it**: Adam, learning rate 0.001, batches of 256, embeddings of 256, and nothing else: a constant
-learning rate, distances as they are (scale 1), no dropout and no decay. 60 epochs. What it does not state is this
-package's default, as in all recipes: images have mean 0 and variance 1, and Forward-Forward's label is half an image's
-length where the paper writes a 1; SymBa's goodness is a mean over units; FFCM sees images as they are here.
+**As stated in the paper**: Adam, learning rate 0.001, batch size 256, embedding size 256, 60 epochs. The learning rate
+is constant, distances are not scaled (scale 1), and there is no dropout or weight decay. For everything that the paper
+does not state, these runs use the defaults of this package: images are standardised to mean 0 and variance 1, the label
+vector of Forward-Forward has half the norm of an image (the paper writes a 1), the goodness of SymBa is a mean over
+units, and FFCM uses no augmentation.
 
 {paper}
 
@@ -63,49 +66,52 @@ length where the paper writes a 1; SymBa's goodness is a mean over units; FFCM s
 
 <!-- not run: takes long -->
 ```sh
-python benchmarks/tuning.py ask results/study.json     # Optuna proposes
-python benchmarks/tuning.py run results/study.json     # train on 55,000 or 45,000 images, measure on 5,000 others
-python benchmarks/tuning.py write results/study.json   # the best become src/faustnet/runs/recipes/tuned/
+python benchmarks/tuning.py ask results/study.json     # propose trials with Optuna
+python benchmarks/tuning.py run results/study.json     # train on 55,000 or 45,000 images, validate on the other 5,000
+python benchmarks/tuning.py write results/study.json   # write the best trials to src/faustnet/runs/recipes/tuned/
 ```
 
-Trials are shorter than the recipes that come of them (25 epochs; 3×500; one seed). FAUST-vanilla tuplet on MNIST had nine
-more, of 60 epochs and put in by hand, after its first recipe had come out below the paper's figure; they were compared on
-validation images as well. The best validation accuracy and the number of trials, all of which are in `results/study.json`:
+A trial is shorter than the final training: 25 epochs, 3×500, one seed. FAUST-vanilla tuplet on MNIST had nine
+additional trials of 60 epochs, added by hand after its first recipe stayed below the paper's figure. They were also
+compared on validation images. The table shows the best validation accuracy and the number of trials;
+`results/study.json` has all trials.
 
 {study}
 
-{beyond}## Figure 2: what each layer makes of Fashion-MNIST
+{beyond}## Figure 2: embeddings of Fashion-MNIST
 
-`faustnet reproduce figure2 --out results`: FAUST-representative, tuned, 4×500, embeddings of 256, {figure2_accuracy:.2%} of the test
-images, on {figure2_device}. F is the Fisher score of a layer's embeddings of all test images, the scatter between classes
-over the scatter within them: F = Σ_c n_c ‖μ_c − μ‖² / Σ_i ‖x_i − μ_y(i)‖². By layer: {fisher}. The paper has 2.97 in the first layer and 9.81 in the
-fourth, by a definition that it does not give. The facts are in `results/figure2.json`.
+`faustnet reproduce figure2 --out results` trains FAUST-representative (tuned, 4×500, embedding size 256) on
+{figure2_device}. Its test accuracy is {figure2_accuracy:.2%}. F is the Fisher score of a layer's embeddings of all test
+images, the between-class scatter divided by the within-class scatter: F = Σ_c n_c ‖μ_c − μ‖² / Σ_i ‖x_i − μ_y(i)‖². By
+layer: {fisher}. The paper reports 2.97 for the first layer and 9.81 for the fourth, but does not define its score. The
+values are in `results/figure2.json`.
 
 ![t-SNE of each layer's embeddings](results/figures/figure2.png)
 
 ## Figure 3: convergence on CIFAR-10
 
-`faustnet reproduce figure3 --out results --seeds {curves}`: the runs of Table I by the paper's recipes, 3×500; {{1}} is layer 1 alone,
-{{1,2,3}} all three together; bands are a standard deviation over {curves} seeds.
+`faustnet reproduce figure3 --out results --seeds {curves}` draws the runs of Table I with the paper's recipes (3×500).
+{{1}} is layer 1 alone, {{1,2,3}} all three layers together. Bands show one standard deviation over {curves} seeds.
 
 ![Accuracy by epoch](results/figures/figure3.png)
 
 ## Figure 1: the architecture
 
-`faustnet reproduce figure1 --out results`, drawn from a network object.
+`faustnet reproduce figure1 --out results` draws it from a network object.
 
 ![The architecture of FAUST](results/figures/figure1.png)
 
-## In minutes on a CPU
+## Short trainings on a CPU
 
-`python benchmarks/core.py results/core.json`: 3×500, the package's defaults, seeds 0 to 2, two CPU cores.
+`python benchmarks/core.py results/core.json` trains 3×500 networks with the defaults of the package: seeds 0 to 2, two
+CPU cores.
 
 {core}
 """
 
 
 def pages() -> dict[Path, str]:
-    """The files' contents. A part whose result file is not there is left out."""
+    """Return the text of every page, by its path. A section without a result file is left out."""
     results = TABLE.read(RESULTS)
     cells = summary(results)
     figure2 = _read("figure2.json")
@@ -127,7 +133,11 @@ def pages() -> dict[Path, str]:
         ROOT / "RESULTS.md": text,
         **with_tables(
             ROOT / "README.md",
-            {"table1": as_markdown(cells, "tuned", method_titles()), "best": beyond.in_short(_read("best.json"))},
+            {
+                "table1": table1_in_short(cells),
+                "best": beyond.in_short(_read("best.json")),
+                "starts": performance.starts_in_short(performance.results()),
+            },
         ),
         **with_tables(ROOT / "docs/scikit-learn.md", {"estimator": "\n".join(lines(_read("estimator.json")))}),
         **with_tables(ROOT / "docs/export.md", {"export": exported()}),
@@ -137,7 +147,7 @@ def pages() -> dict[Path, str]:
 
 
 def with_tables(page: Path, tables: dict[str, str]) -> dict[Path, str]:
-    """A page with each table written anew between its marks."""
+    """Return a page with the text between each pair of marks replaced."""
     text = page.read_text(encoding="utf-8")
     for name, table in tables.items():
         begin, end = f"<!-- {name}: written by `python benchmarks/results.py` -->\n", f"\n<!-- end of {name} -->"
@@ -146,21 +156,36 @@ def with_tables(page: Path, tables: dict[str, str]) -> dict[Path, str]:
     return {page: text}
 
 
+def table1_in_short(cells: list[dict[str, Any]], network: str = "4x800") -> str:
+    """Our accuracies with the tuned recipes and one network."""
+    found = {
+        (cell["method"], cell["dataset"]): ours(cell)
+        for cell in cells
+        if (cell["recipe"], cell["network"]) == ("tuned", network)
+    }
+    titles = method_titles()
+    methods, datasets = (
+        [name for name in names if any(name == key[part] for key in found)] for part, names in enumerate((titles, TITLES))
+    )
+    rows = [[titles[method], *(found[method, dataset] for dataset in datasets)] for method in methods]
+    return markdown(["method", *(TITLES[dataset] for dataset in datasets)], rows)
+
+
 def machine(results: list[dict[str, Any]]) -> str:
-    """What they were trained on, and for how long."""
+    """Describe the devices and the training time."""
     kinds = Counter((run["family"], run["environment"]["device"]) for run in results)
     where = ", ".join(f"{count} {family} runs on {device}" for (family, device), count in kinds.most_common())
     versions = " and ".join(sorted({run["environment"]["torch"] for run in results}))
     tuned = [run for run in results if run["family"] == "tuned"]
     seconds = [run["seconds"] for run in tuned]
     return (
-        f"{where}, torch {versions}. The {len(tuned)} tuned ones took {busy(tuned) / 60:.0f} minutes, several at a time "
-        f"(each {min(seconds):.0f} to {max(seconds):.0f} s beside the others)."
+        f"Hardware: {where}, torch {versions}. The {len(tuned)} tuned runs took {busy(tuned) / 60:.0f} minutes in total, "
+        f"several at a time ({min(seconds):.0f} to {max(seconds):.0f} s per run)."
     )
 
 
 def busy(results: list[dict[str, Any]]) -> float:
-    """Seconds during which one of them or more was being trained."""
+    """Seconds during which at least one run was training."""
     total, until = 0.0, 0.0
     for run in sorted(results, key=lambda run: run["environment"]["started"]):
         begin = datetime.fromisoformat(run["environment"]["started"]).timestamp()
@@ -171,14 +196,14 @@ def busy(results: list[dict[str, Any]]) -> float:
 
 
 def reading(cells: list[dict[str, Any]], family: str) -> str:
-    """What can be read off a family's table, computed."""
+    """Summarise the table of a family of recipes."""
     known = [cell for cell in cells if cell["recipe"] == family and cell["paper"] is not None]
     above = sum(cell["mean"] >= cell["paper"] for cell in known)
     worst = min(known, key=lambda cell: cell["mean"] - cell["paper"])
     where = f"{method_titles()[worst['method']]} on {TITLES[worst['dataset']]}, {worst['network'].replace('x', '×')}"
     return (
-        f"Of {len(known)} of the paper's figures the {family} recipes reach or pass {above}; the farthest below is {where}, "
-        f"{difference(worst)}."
+        f"The {family} recipes reach or exceed {above} of {len(known)} figures of the paper; the lowest difference is "
+        f"{difference(worst)} ({where})."
     )
 
 
@@ -190,7 +215,7 @@ def study() -> str:
         row = [method_titles()[method]]
         for dataset in datasets:
             found = [t["validation_accuracy"] for t in trials if (t["method"], t["dataset"]) == (method, dataset)]
-            row.append(f"{100 * max(found):.2f} of {len(found)}")
+            row.append(f"{100 * max(found):.2f} ({len(found)})")
         rows.append(row)
     return markdown(["method", *(TITLES[name] for name in datasets)], rows)
 
@@ -209,7 +234,7 @@ def _read(name: str) -> Any:
 
 
 def core() -> str:
-    """Mean ± standard deviation over the seeds of results/core.json."""
+    """Mean ± standard deviation over the seeds in results/core.json."""
     runs = _read("core.json")
     found: dict[tuple[str, str], list[float]] = {}
     for run in runs:
@@ -227,4 +252,4 @@ def core() -> str:
 if __name__ == "__main__":
     for path, content in pages().items():
         path.write_text(content, encoding="utf-8")
-        print(f"{path.relative_to(ROOT)} is written")
+        print(f"wrote {path.relative_to(ROOT)}")

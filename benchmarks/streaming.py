@@ -1,12 +1,12 @@
-"""What it costs to train from files: 8 GB of images in shards, beside the same set in memory.
+"""Compare training from shards with training from memory, on 8 GB of images.
 
-    python benchmarks/streaming.py results/streaming.json --scratch FOLDER      three minutes, 8 GB there, 9 GB of memory
+    python benchmarks/streaming.py results/streaming.json --scratch FOLDER      three minutes, 8 GB of disk, 9 GB of memory
 
-Two processes take turns of some hundred steps in all, so that a machine that slows down slows both; what is kept are the
-medians of the turns, and of the ratios of neighbouring ones. Before each turn from files the system is asked to drop all
-that it has read of them, so every image comes from the disk. The peak is the process's largest resident size, from its
-start on, reading the set for its scaling included. Images are noise with a pattern for each class, of CIFAR-10's shape.
-As many threads are used as PyTorch would, or as OMP_NUM_THREADS says.
+Two processes train in turn, several hundred steps in total, so that changes of the machine's speed affect both. The
+results are the medians over the turns, and over the ratios of neighbouring turns. Before each turn from shards, the
+operating system is asked to drop the files from its cache. The peak is the largest resident size of the process,
+including the pass over the data for standardisation. Images have CIFAR-10's shape and consist of noise with a pattern for
+each class. The number of threads is PyTorch's default or OMP_NUM_THREADS.
 """
 
 import argparse
@@ -33,12 +33,12 @@ from faustnet.system.environment import environment
 
 SHARDS, IMAGES, TESTED, CLASSES = 31, 84_000, 1_000, 10  # 8.0 GB
 SHAPE = (3, 32, 32)
-TURNS, STEPS, UNCOUNTED = 11, 52, 12  # steps of a turn; the first ones find batches that were read between turns
+TURNS, STEPS, UNCOUNTED = 11, 52, 12  # the first steps of a turn use batches that were read between turns
 WAYS = {"memory": "never", "files": "always"}
 
 
 def make(folder: Path) -> int:
-    """Write the set; its size in bytes."""
+    """Write the data set and return its size in bytes."""
     random = np.random.default_rng(0)
     patterns = random.integers(128, size=(CLASSES, *SHAPE), dtype=np.uint8)
     noise = random.integers(256, size=(IMAGES, *SHAPE), dtype=np.uint8) // 2
@@ -47,19 +47,19 @@ def make(folder: Path) -> int:
         (folder / part).mkdir()
         for number in range(shards):
             labels = np.arange(count) % CLASSES
-            images = noise[:count] ^ np.uint8(number)  # each shard another
+            images = noise[:count] ^ np.uint8(number)  # different in each shard
             images.reshape(-1, CLASSES, *SHAPE)[:] += patterns
             for name, array in (("x", images), ("y", labels)):
                 with (folder / part / f"{name}-{number:05d}.npy").open("wb") as file:
                     np.save(file, array)
                     file.flush()
-                    os.fsync(file.fileno())  # what is not on the disk yet cannot be dropped
+                    os.fsync(file.fileno())  # only data on the disk can be dropped from the cache
             size += images.nbytes
     return size
 
 
 def forget(folder: Path) -> None:
-    """Ask the system to drop what it has read of these files."""
+    """Ask the operating system to drop these files from its cache."""
     for path in folder.rglob("*.npy"):
         descriptor = os.open(path, os.O_RDONLY)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -71,7 +71,7 @@ def recipe_for(way: str) -> Any:
 
 
 def work(way: str, folder: str, device: str, threads: int) -> None:
-    """One of the two processes: a turn for each line that it is sent, and a line with what it took."""
+    """Run in both processes: train one turn for each line of input and print its measurements."""
     torch.set_num_threads(threads)
     where = choose_device(device)
     _, trainer = set_up(recipe_for(way), load_data(folder, stream=WAYS[way]), where)
@@ -98,18 +98,18 @@ def work(way: str, folder: str, device: str, threads: int) -> None:
 
 
 class Side:
-    """A process that trains in one of the ways, when it is its turn."""
+    """A process that trains from shards or from memory when asked to."""
 
     def __init__(self, way: str, folder: Path, device: str, threads: int):
         words = [sys.executable, __file__, "work", way, str(folder), device, str(threads)]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.speeds: list[float] = []  # steps a second
-        self.used: list[float] = []  # milliseconds of processors' time for a step
+        self.speeds: list[float] = []  # steps per second
+        self.used: list[float] = []  # milliseconds of CPU time per step
 
     def hear(self) -> str:
         line = self.process.stdout.readline().strip()
         if not line:
-            raise SystemExit("One of the two processes has ended; perhaps there was too little memory.")
+            raise SystemExit("One of the two processes ended unexpectedly, possibly because of too little memory.")
         return line
 
     def take_turn(self) -> None:
@@ -144,7 +144,7 @@ def measure(folder: Path, device: str, threads: int) -> dict[str, Any]:
         for side in sides.values():
             side.process.kill()
             side.process.wait()
-    # Of neighbouring turns, so that what slows both for a while does not count.
+    # Compare neighbouring turns, so that temporary load affects both.
     ratios = [b / a for a, b in zip(sides["memory"].speeds, sides["files"].speeds, strict=True)]
     return {**found, "ratio": round(statistics.median(ratios), 3)}
 
@@ -155,10 +155,10 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--scratch", type=Path, help="where the images lie meanwhile")
+    parser.add_argument("--scratch", type=Path, help="folder for the generated images")
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the images are removed then too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # removes the images
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="streaming-", dir=asked.scratch) as folder:
         begin = time.perf_counter()
@@ -170,7 +170,7 @@ def main() -> None:
         "recipe": as_table(recipe_for("files")),
         "bytes": size,
         "page_cache": "dropped before each turn from files",
-        "load": os.getloadavg()[0],  # processes that wanted to run, these included
+        "load": os.getloadavg()[0],  # load average, including these processes
     }
     asked.out.write_text(json.dumps({**about, **found}, indent=1) + "\n")
     columns = {"steps_per_second": "steps a second", "processor_ms_per_step": "processor, ms a step", "peak_gb": "peak, GB"}

@@ -1,5 +1,5 @@
-"""Trials of recipes on validation images, which are part of the training set: kept in one file, measured by several
-processes. What benchmarks/tuning.py and benchmarks/best.py share."""
+"""Train and store trials of recipes, evaluated on validation images. Shared by benchmarks/tuning.py and
+benchmarks/best.py."""
 
 import json
 import time
@@ -20,7 +20,7 @@ from faustnet.training.trainer import Diverged
 
 RECIPES = Path(__file__).parents[1] / "src/faustnet/runs/recipes"
 
-Trial = dict[str, Any]  # its figure is "validation_accuracy", None until there is one
+Trial = dict[str, Any]  # its result is "validation_accuracy", None if it was not trained yet
 
 
 def read(path: Path) -> list[Trial]:
@@ -34,8 +34,8 @@ def save(path: Path, trials: list[Trial]) -> None:
 def run(
     path: Path, recipe_of: Callable[[Trial], Recipe], shown: Callable[[Trial], str], jobs: int, device: str, seconds: float
 ) -> None:
-    """Measure the trials that have no figure, the first of every study first. The file is written after each; none is
-    started after so many seconds."""
+    """Train the trials without a result, starting with the first of every study. The file is written after each trial. No
+    trial is started after the given seconds."""
     trials = read(path)
     waiting = [number for number, trial in enumerate(trials) if trial["validation_accuracy"] is None]
     waiting.sort(key=lambda number: trials[number]["number"])
@@ -53,7 +53,7 @@ def run(
 
 
 def measure(recipe: Recipe, device: str) -> dict[str, Any]:
-    """What a trial is given when it has been trained; one that diverged has an accuracy of 0."""
+    """Return the result of a trial. A trial that diverged has an accuracy of 0."""
     begin = time.perf_counter()
     where = torch.device(device)
     _, trainer = set_up(recipe, cached_data(recipe.dataset, None), where)

@@ -1,13 +1,13 @@
-"""Choose the hyper-parameters of the tuned recipes with Optuna, on validation images: part of the training set, never
-the test set.
+"""Choose the hyper-parameters of the tuned recipes with Optuna on validation images, which are a part of the training
+set.
 
-    python benchmarks/tuning.py ask results/study.json --trials 8     propose trials (needs optuna)
-    python benchmarks/tuning.py run results/study.json --jobs 6       train those that have no figure yet
-    python benchmarks/tuning.py write results/study.json              write the best as recipes/tuned/DATASET/METHOD.toml
+    python benchmarks/tuning.py ask results/study.json --trials 8     propose trials (requires optuna)
+    python benchmarks/tuning.py run results/study.json --jobs 6       train the trials without a result
+    python benchmarks/tuning.py write results/study.json              write recipes/tuned/DATASET/METHOD.toml
 
-Asking again after a run builds on what was found; running needs no optuna, so it can be done on another machine. All
-trials are of 3 layers of 500 units (digits too), one seed, and mostly shorter than the recipes that come of them. The
-file is written after each trial; run again to continue. Trials may also be put into it by hand.
+After a run, `ask` proposes new trials from the results. `run` does not require optuna, so it can be used on another
+machine. All trials have three layers of 500 units and one seed, and most are shorter than the final training. The file is
+written after each trial; run the command again to continue. Trials can also be added to the file by hand.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from trials import RECIPES, Trial, best_of, read, run, save, write_recipe
 DATASETS = ("mnist", "fashion-mnist", "cifar10", "digits")
 FAMILY = "tuned"
 
-# What is searched: from, to, and whether in equal ratios.
+# Search space: lowest value, highest value, and whether the scale is logarithmic.
 COMMON = {"optimiser.weight_decay": (1e-3, 0.3, True), "network.dropout": (0.0, 0.5, False)}
 RATE, FAST = {"optimiser.learning_rate": (3e-4, 5e-3, True)}, {"optimiser.learning_rate": (1e-3, 1e-2, True)}
 SMOOTHING, SCALE = {"options.label_smoothing": (0.0, 0.2, False)}, {"options.scale": (0.003, 0.1, True)}
@@ -40,7 +40,7 @@ SPACES: dict[str, dict[str, tuple[float, float, bool]]] = {
     "faust-tuplet": {**RATE, **COMMON, **SCALE, **SMOOTHING},
     "faust-representative": {**RATE, **COMMON, **SCALE, **SMOOTHING},
 }
-# The first trial of every study: the defaults, with a little of what is known to help.
+# The first trial of every study: the defaults with some settings that are known to help.
 FIRST = {
     "optimiser.learning_rate": 1e-3,
     "optimiser.weight_decay": 0.1,
@@ -57,7 +57,7 @@ DISTORTED = {"mnist": {"crop": 2}, "fashion-mnist": {"crop": 2, "flip": True}, "
 
 
 def recipe_table(method: str, dataset: str, params: dict[str, float]) -> dict[str, Any]:
-    """What the recipe says beside its network's widths."""
+    """Return the recipe without the widths of its network."""
     small = dataset == "digits"
     table: dict[str, Any] = {
         "dataset": dataset,
@@ -67,16 +67,16 @@ def recipe_table(method: str, dataset: str, params: dict[str, float]) -> dict[st
         if small
         else {"epochs": 60, "evaluate_every": 10},
     }
-    if method == "ffcm" and not small:  # its authors show distorted images
+    if method == "ffcm" and not small:  # its authors use data augmentation
         table["data"] = DISTORTED[dataset]
-        table["training"]["evaluate_every"] = 60  # each time a read-out is fitted
+        table["training"]["evaluate_every"] = 60  # every evaluation trains a linear classifier
     for key, value in params.items():
         put(table, key, value)
     return table
 
 
 def trial_recipe(trial: Trial) -> Recipe:
-    """As it is measured: shorter."""
+    """Return the shorter recipe that is trained to measure a trial."""
     table = recipe_table(trial["method"], trial["dataset"], trial["params"])
     put(table, "training.epochs", trial["epochs"])
     return on_validation(recipe_from(table))
@@ -125,7 +125,7 @@ def write(path: Path) -> None:
 
 
 def recipe_text(best: Trial, count: int) -> str:
-    """As a file: the command, how it was chosen, then what differs from the defaults."""
+    """Return the text of the recipe file: the command, how it was chosen, and the keys that differ from the defaults."""
     method, dataset = best["method"], best["dataset"]
     lines = [
         f"# faustnet train --recipe tuned/{dataset}/{method} --widths 500,500,500",
@@ -141,11 +141,11 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--datasets", default=",".join(DATASETS))
-    parser.add_argument("--trials", type=int, default=8, help="of each method and data set")
-    parser.add_argument("--epochs", type=int, default=25, help="of a trial")
+    parser.add_argument("--trials", type=int, default=8, help="trials per method and data set")
+    parser.add_argument("--epochs", type=int, default=25, help="epochs per trial")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="start no trial after that")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no new trial after this time")
     given = parser.parse_args()
     if given.verb == "ask":
         ask(given.file, given.methods.split(","), given.datasets.split(","), given.trials, given.epochs)

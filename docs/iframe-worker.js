@@ -1,4 +1,4 @@
-// Browsers start no workers for pages that are read from a folder. There, the search's worker runs in a frame instead.
+// Browsers do not start web workers for pages opened from a folder, so the search worker runs in an iframe there.
 if (location.protocol === "file:") {
   window.IFrameWorker = window.Worker = class extends EventTarget {
     constructor(url) {

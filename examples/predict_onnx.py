@@ -1,4 +1,4 @@
-"""Name the class of image files with an exported model: numpy, Pillow and ONNX Runtime are all that it takes.
+"""Predict the classes of image files with an exported model. Needs NumPy, Pillow and ONNX Runtime only.
 
 pip install numpy pillow onnxruntime
 faustnet export runs/mnist mnist.onnx
@@ -15,11 +15,11 @@ from PIL import Image, ImageOps
 
 
 def read_image(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
-    """An image file as bytes of the shape that the model knows, (channels, height, width)."""
+    """Read an image file as uint8 in the shape of the model's images, (channels, height, width)."""
     channels, height, width = shape
     with Image.open(path) as image:
         upright = ImageOps.exif_transpose(image)
-        if upright.mode.startswith("I"):  # grey values of 16 bits
+        if upright.mode.startswith("I"):  # 16-bit greyscale
             upright = Image.fromarray((np.asarray(upright) // 256).astype(np.uint8))
         converted = upright.convert("L" if channels == 1 else "RGB")
         if converted.size != (width, height):
@@ -37,11 +37,11 @@ def main() -> None:
         session = onnxruntime.InferenceSession(arguments.model, providers=["CPUExecutionProvider"])
         about = session.get_modelmeta().custom_metadata_map
         names, voters, shape = (json.loads(about[key]) for key in ("class_names", "voters", "shape"))
-    except Exception as error:  # ONNX Runtime has many
+    except Exception as error:  # ONNX Runtime has no base class for its errors
         parser.error(f"{arguments.model} is not a model that faustnet has exported ({error})")
     names = ["".join(letter if letter.isprintable() else "?" for letter in name) for name in names]
     if shape[0] not in (1, 3) or session.get_inputs()[0].type != "tensor(uint8)":
-        parser.error(f"{arguments.model} takes rows of numbers and no images")
+        parser.error(f"{arguments.model} was trained on rows of numbers, not on images")
     pixels = np.stack([read_image(path, shape) for path in arguments.images])
     votes, joined, prediction = session.run(["votes", "joined", "prediction"], {"images": pixels})
     for path, by_voter, scores, number in zip(arguments.images, votes, joined, prediction, strict=True):

@@ -129,7 +129,7 @@ def test_the_strongest_recipes_stand_beside_their_twins_and_the_records(tmp_path
     assert "| cifar10/mlp-plain | 60.00 ± 0.10 | – | – | – | 1,234,567 |" in past
     assert past.index("| mnist/cnn") < past.index("| cifar10/mlp |"), "in the paper's order"
     assert "1 to 3 seeds" in past
-    assert past.endswith("Trials of each: cifar10/mlp 2.")
+    assert past.endswith("Number of trials: cifar10/mlp 2.")
     rows = {row.split(" | ")[0]: row for row in local.splitlines() if row.startswith("| ")}
     assert len(rows) == 2 + len(RECORDS)
     (mlp,) = (row for words, row in rows.items() if "CIFAR-10, MLP" in words)
@@ -144,7 +144,7 @@ def test_the_strongest_recipes_stand_beside_their_twins_and_the_records(tmp_path
             for rate, found in tried
         ]
         (tmp_path / "best-study.json").write_text(json.dumps(for_twin))
-        assert next(beyond.sections(tmp_path)).endswith("may lie\nbeyond: cifar10/mlp-backprop.") == said
+        assert next(beyond.sections(tmp_path)).endswith(" range: cifar10/mlp-backprop.") == said
     (tmp_path / "best.json").write_text(json.dumps([cell("digits/mlp", 98.0)]))
     assert len(list(beyond.sections(tmp_path))) == 1, "nothing was published for digits"
 
@@ -171,12 +171,12 @@ def test_the_page_of_representatives_is_made_of_their_file(tmp_path: Path) -> No
     (tmp_path / "representatives.json").write_text(json.dumps(points))
     page = beyond.representatives(tmp_path)
     assert page is not None
-    assert "| of each class | 1 | 5 |" in page
+    assert "| references per class | 1 | 5 |" in page
     assert "| random | 57.00 ± 0.25 (3) | 59.00 ± 0.25 (3) |" in page
     assert "| k-means | 58.00 ± 0.25 (3) | – |" in page
     assert "| CIFAR-10 | 3 | 56.50 | 57.00 | 57.50 | 0.25 |" in page
     assert "3×500" in page
-    assert "and the medoid by +1.00 on average. More of them, at the best number of each kind: 5 random images +2.00" in page
+    assert "medoid changes the mean by +1.00. The best number of each kind changes it by: +2.00 (5 random images)" in page
     (link,) = beyond.sections(tmp_path)
     assert "docs/representatives.md" in link
 
@@ -199,7 +199,7 @@ def test_the_page_of_new_classes_is_made_of_both_studies(tmp_path: Path) -> None
     (tmp_path / "rejection.json").write_text(json.dumps(rejected))
     page = new_classes.page(tmp_path)
     assert page is not None
-    assert "of MNIST 91.00 ± 4.50% of the new class are found, and the old classes change by −1.50 points" in page
+    assert "MNIST: 91.00 ± 4.50 % of its images are recognised; the accuracy of the old classes changes by −1.50" in page
     assert "| MNIST, 1 | k-means | 10 | 70.00 ± 4.50 | 80.00 | 98.00 | 96.50 | −1.50 | 95.00 |" in page
-    assert "FAUST has 97.50 ± 0.50 on MNIST; backprop's largest probability has 93.00 ± 0.50 on MNIST." in page
+    assert "AUROC of FAUST: 97.50 ± 0.50 on MNIST. AUROC of backprop's largest softmax probability: 93.00 ± 0.50" in page
     assert page.index("| first layer | 97.50 ± 0.50 |") < page.index("| softmax | 93.00 ± 0.50 |"), "FAUST comes first"

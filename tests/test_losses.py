@@ -24,7 +24,7 @@ from faustnet.losses import (
     tuplet_loss,
 )
 from faustnet.nn.batched import _BatchedProduct, _FirstAndOthersProduct
-from faustnet.nn.row_shard import Slice
+from faustnet.nn.row_shard import RowShard
 
 Loss = Callable[[torch.Tensor], torch.Tensor]
 
@@ -384,14 +384,14 @@ def test_squared_distances_are_never_negative_and_keep_their_gradient() -> None:
 
 
 @pytest.fixture
-def one_rank() -> Iterator[Slice]:
+def one_rank() -> Iterator[RowShard]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield RowShard(dist.group.WORLD, 0, 1, 6)
     dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("function", ["reference tuplet", "stacked product", "entry product", "batch norm"])
-def test_functions_with_a_gradient_of_their_own_refuse_a_second_derivative(function: str, one_rank: Slice) -> None:
+def test_functions_with_a_gradient_of_their_own_refuse_a_second_derivative(function: str, one_rank: RowShard) -> None:
     rows, weight, entry = random(2, 6, 5), random(2, 4, 5).requires_grad_(), random(1, 4, 5).requires_grad_()
     gain = torch.ones(5, dtype=torch.float64, requires_grad=True)
     outputs = {

@@ -1,7 +1,7 @@
-"""What MkDocs does for this site beside making pages of the folder docs.
+"""MkDocs hooks of this site.
 
-Links are written so that they lead from file to file in the repository. The site has the linked files as well, wherever
-they lie; README.md is its first page. Formulas, in blocks of LaTeX, become MathML, which browsers draw without a script.
+Links in the pages are relative paths in the repository. The hooks copy linked files from outside docs/ into the site and
+adapt the links; README.md becomes the first page. LaTeX blocks become MathML, which browsers render without a script.
 """
 
 import os
@@ -14,7 +14,7 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "RESULTS.md", "CONTRIBUTING.md", "CHANGELOG.md")  # that lie beside docs
+PAGES = ("README.md", "RESULTS.md", "CONTRIBUTING.md", "CHANGELOG.md")  # pages outside docs/
 LINK = re.compile(r"(?<=\]\()[^)\s#]+")
 FORMULA = re.compile(r"```math\n(.*?)```", re.DOTALL)
 
@@ -38,19 +38,19 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def linked(page: Path) -> Iterator[Path]:
-    """The files of this repository that a page links to."""
+    """Yield the files of this repository that a page links to."""
     found = (inside(page.parent, target) for target in LINK.findall(page.read_text(encoding="utf-8")))
     return (target for target in found if target)
 
 
 def inside(folder: Path, link: str) -> Path | None:
-    """The file that a link in a page of this folder leads to, if it is one of the repository's."""
+    """Return the file of this repository that a link in `folder` points to, or None."""
     path = Path(os.path.normpath(folder / link))
     return path if path.is_relative_to(ROOT) and path.is_file() else None
 
 
 def place(path: Path) -> str:
-    """Where in the site a file of the repository is; all pages are at the top."""
+    """Return the path of a file in the site; all pages are at the top level."""
     folder = ROOT / "docs"
     inner = path.relative_to(folder if path.is_relative_to(folder) else ROOT).as_posix()
     return "index.md" if inner == "README.md" else inner

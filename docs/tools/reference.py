@@ -1,8 +1,8 @@
-"""Write docs/commands.md, docs/recipes.md and docs/python.md from what they describe.
+"""Write docs/commands.md, docs/recipes.md and docs/python.md from the code.
 
     python docs/tools/reference.py
 
-A test fails when a page and the code disagree.
+A test fails if a page and the code disagree.
 """
 
 import inspect
@@ -33,14 +33,14 @@ WRITTEN = "<!-- written by `python docs/tools/reference.py` -->"
 COMMANDS = f"""# Commands
 {WRITTEN}
 
-`faustnet COMMAND --help` says the same. Data go to standard output, progress to standard error. A mistake is told in
-one sentence, with exit status 2; Ctrl-C ends a command with 130, and what was done is kept.
+`faustnet COMMAND --help` prints the same information. Results go to standard output, progress and messages to standard
+error. The exit status is 2 after a usage error, with a one-sentence message, and 130 after Ctrl-C.
 """
 RECIPES = f"""# Recipes
 {WRITTEN}
 
-A recipe is everything that decides a run. It is a TOML file that says only what differs from the values on this page,
-or tables of that form in Python; a key that is not on this page is an error.
+A recipe contains all settings that determine a run. It is a TOML file, or a dictionary of the same form in Python. It
+lists only the settings that differ from the defaults on this page. Unknown keys are errors.
 
 ```toml
 dataset = "mnist"
@@ -55,24 +55,27 @@ epochs = 5
 
 <!-- not run: takes long -->
 ```sh
-faustnet train --recipe my.toml --set network.dropout=0.2 --out runs/mine     # any key besides
-faustnet train --recipe runs/mine/recipe.toml --seed 1 --out runs/again    # every run has its recipe
+faustnet train --recipe my.toml --set network.dropout=0.2 --out runs/mine     # --set changes any key
+faustnet train --recipe runs/mine/recipe.toml --seed 1 --out runs/again    # every run stores its recipe
 ```
 """
-SHIPPED = """## Recipes that come with the package
+SHIPPED = """## Included recipes
 
-`--recipe` takes their names: {plain}; as the paper states them, `{paper}`; the best found on validation images for Table I,
-`{tuned}`; the strongest of all, `{best}`, FAUST's each with a twin `…-backprop`.
+`--recipe` accepts the path of a file or one of these names:
 
-{names}
+- {plain}: short examples.
+- `{paper}`: settings of the paper.
+- `{tuned}`: tuned on validation images, for [Table I](../RESULTS.md#table-i).
+- `{best}`: the [strongest recipes](../RESULTS.md#stronger-recipes). Recipes for FAUST have a backprop twin, `…-backprop`.
+  All names: {names}.
 """
 PYTHON = f"""# Python
 {WRITTEN}
 
-What scripts use; everything else in the package is open to be read, but may change. Tensors have their shapes in
-brackets: n images, C classes, (c, h, w) the channels, height and width of an image.
+The public Python API. Everything else in the package may change without notice. Shapes of tensors are given in
+brackets: n images, C classes, and (c, h, w) for the channels, height and width of an image.
 """
-PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with those of its methods that a reader needs; None: all
+PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to document; None: all
     "Train and predict": {
         faustnet.train: None,
         faustnet.load: None,
@@ -85,10 +88,10 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with those of its meth
     "scikit-learn": {
         faustnet.FaustClassifier: ("fit", "predict", "predict_proba", "decision_function", "transform", "add_class")
     },
-    "What is measured": {Epoch: None, Evaluation: None, EarlyExit: None},
+    "Measurements": {Epoch: None, Evaluation: None, EarlyExit: None},
     "Data": {DataSet: None, Images: ("shape", "split")},
     "The contract of a method": {Method: None, LocalMethod: None, Source: None, Network: ("walk", "forward", "embed")},
-    "Formulas": {
+    "Loss functions": {
         value: None
         for name, value in vars(losses).items()
         if inspect.isfunction(value) and value.__module__ == losses.__name__ and not name.startswith("_")
@@ -97,7 +100,7 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with those of its meth
 
 
 def pages() -> dict[Path, str]:
-    """The files' contents."""
+    """Return the text of every page, by its path."""
     made = {"commands.md": commands(), "recipes.md": recipes(), "python.md": python()}
     return {DOCS / name: "\n\n".join(part.strip() for part in parts if part) + "\n" for name, parts in made.items()}
 
@@ -110,11 +113,11 @@ def commands() -> Iterator[str]:
         yield inspect.cleandoc(command.help)
         yield "```text\n" + " ".join([name, *map(_usage, arguments), "[OPTIONS]"]) + "\n```"
         rows = [[f"`{_names(p)}`", _cell(p.help), _default(p)] for p in command.params if p.name != "help"]
-        yield table(["", "what it is", "default"], rows)
+        yield table(["option", "description", "default"], rows)
 
 
 def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """All commands below one, with their whole names."""
+    """Yield all commands with their full names."""
     if not hasattr(command, "commands"):
         yield name, command
         return
@@ -135,7 +138,7 @@ def _names(parameter: Any) -> str:
 
 def _default(parameter: Any) -> str:
     if parameter.required:
-        return "it is needed"
+        return "required"
     if isinstance(parameter.show_default, str):
         return _cell(parameter.show_default)
     if isinstance(parameter.default, bool):
@@ -144,7 +147,7 @@ def _default(parameter: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    """With options, variables and assignments as code."""
+    """Format options, variables and assignments as code."""
     return re.sub(r"(?<![\w-])(--[\w-]+|\$[A-Z_]+|[a-z_.]+=[\w.]*\w)", r"`\1`", text.replace("|", "\\|"))
 
 
@@ -157,19 +160,19 @@ def recipes() -> Iterator[str]:
     yield RECIPES
     base = as_table(Recipe())
     about = {
-        "dataset": f"{', '.join(DATASETS)}, or the path of [your own](own-data.md)",
-        "method": "one of those [below](#options)",
-        "seed": "of everything that is drawn at random",
+        "dataset": f"{', '.join(DATASETS)}, or the path of [your own data](own-data.md)",
+        "method": "one of the [methods](#options)",
+        "seed": "random seed",
     }
-    yield "## At the top"
-    yield table(["key", "what it is", "default"], [[f"`{k}`", about[k], _value(base[k])] for k in about])
+    yield "## Top-level keys"
+    yield table(["key", "description", "default"], [[f"`{k}`", about[k], _value(base[k])] for k in about])
     for section, settings in vars(Recipe()).items():
         if is_dataclass(settings):
             yield f"## [{section}]"
             yield _prose(type(settings))
             yield _options(base[section])
     yield "## [options]"
-    yield "What they are depends on the method."
+    yield "The options depend on the method."
     for method in METHODS.values():
         yield f"### {method.name}"
         yield f"{method.summary[0].upper()}{method.summary[1:]}."
@@ -179,7 +182,7 @@ def recipes() -> Iterator[str]:
     best, paper, tuned = FAMILIES
     listed = ", ".join(f"`{name}`" for name in names if not name.startswith(("tuned/", "paper/")) and "/" in name)
     plain = ", ".join(f"`{name}`" for name in names if "/" not in name)
-    yield SHIPPED.format(plain=plain, best=best, paper=paper, tuned=tuned, names=f"The strongest: {listed}.")
+    yield SHIPPED.format(plain=plain, best=best, paper=paper, tuned=tuned, names=listed)
 
 
 def _options(values: Mapping[str, Any]) -> str:
@@ -222,7 +225,7 @@ def _is_public(name: str, member: Any) -> bool:
 
 
 def _function(member: Any) -> Any:
-    """What is behind a property or a class method."""
+    """Return the function of a property or a class method."""
     for attribute in ("fget", "func", "__func__"):
         member = getattr(member, attribute, member)
     return member
@@ -236,27 +239,27 @@ def _signature(name: str, member: Any) -> str:
 
 
 def _plain(annotation: str) -> str:
-    """Without the modules of the names in it."""
+    """Remove the module names."""
     text = re.sub(r"<class '(.*?)'>", r"\1", annotation)
-    text = re.sub(r"(= ?)?'(.*?)'", lambda found: found[0] if found[1] else found[2], text)  # defaults stay as they are
+    text = re.sub(r"(= ?)?'(.*?)'", lambda found: found[0] if found[1] else found[2], text)  # keep defaults
     return re.sub(r"(?:\w+\.)+(?=[A-Za-z])", "", text).replace("->", "→")
 
 
 def _fields(kind: type) -> str:
-    """A dataclass's fields, with what is said beside them."""
+    """The fields of a dataclass, with their comments."""
     lines = inspect.getsource(kind).splitlines()
     return _text("\n".join(line.strip() for line in lines if re.match(r"    \w+: ", line)))
 
 
 def _prose(thing: Any) -> str:
-    """A docstring; not the one that every dataclass has."""
+    """The docstring, except the automatic one of a dataclass."""
     text = inspect.getdoc(thing) or ""
     parts = re.split(r"\n\s*\n", "" if text.startswith(f"{thing.__name__}(") else text)
     return "\n\n".join(map(_paragraph, parts))
 
 
 def _paragraph(text: str) -> str:
-    """With examples as they are, and underlined titles of lists as words."""
+    """Format examples as code, and underlined section titles as text."""
     if text.startswith(">>>"):
         return _text(text.replace(">>> ", ""))
     if found := re.match(r"(\w+)\n-+\n", text):
@@ -272,4 +275,4 @@ def _text(lines: str) -> str:
 if __name__ == "__main__":
     for path, content in pages().items():
         path.write_text(content, encoding="utf-8")
-        print(f"docs/{path.name} is written")
+        print(f"wrote docs/{path.name}")

@@ -1,8 +1,9 @@
-"""A finished run as one ONNX file, which needs no PyTorch, and a model card beside it.
+"""Export of a finished run to one ONNX file, which runs without PyTorch, and to a model card.
 
-The file takes `images`, (n, channels, height, width), as bytes, or as float32 where the model was trained on numbers of
-another kind, and scales them itself. It gives `votes`, (n, voters, classes), each voter's scores; `joined`, (n, classes),
-these by their weights as one; and `prediction`, (n,), the number of the best class. `METADATA` lies in it as text.
+The input of the ONNX graph is `images`, (n, channels, height, width): uint8 for models of images, float32 for models of
+other numbers. The graph scales them itself. Its outputs are `votes`, (n, voters, classes), the scores of each voter;
+`joined`, (n, classes), their weighted sum; and `prediction`, (n,), the number of the class with the largest sum. The file
+stores the entries of `METADATA` as text.
 """
 
 import json
@@ -26,31 +27,36 @@ from faustnet.system.environment import environment
 from faustnet.system.files import partials, prepared, write_whole
 from faustnet.version import VERSION
 
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 METADATA = ("faustnet", "class_names", "voters", "shape", "recipe", "test_accuracy")  # lists as JSON, the recipe as TOML
 LARGEST = 2**31 - 1  # bytes in one ONNX file
-COMPARED = 16  # images whose scores must be PyTorch's before a file is written
-TOLERANCE = 1e-4  # of the largest score, or of 1
+COMPARED = 16  # random images whose scores are compared with PyTorch's before a file is written
+TOLERANCE = 1e-4  # relative to the largest score, or to 1 if that is larger
 TIMED = 50  # predictions of one image
 
 
 @dataclass(frozen=True)
 class Exported:
+    """The files of one export."""
+
     path: Path
     card: Path
     size: int  # bytes
-    difference: float  # the largest between a score there and PyTorch's
+    difference: float  # largest difference between a score of the file and PyTorch's
 
 
 def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
-    """Write a finished run's model to an .onnx file and a model card to the .md file of that name."""
+    """Write the model of a finished run to an .onnx file, and a model card to the .md file of the same name."""
     card = path.with_suffix(".md")
-    require(path.suffix.lower() == ".onnx", f"{path} is no name for an ONNX file: call it something.onnx.")
-    killed = partials(path)  # then the card is of the export that was killed
+    require(path.suffix.lower() == ".onnx", f"The name of an ONNX file ends in .onnx, got {path}.")
+    killed = partials(path)  # of an earlier export, which may have written its card already
     for file in [path] if killed else [path, card]:
-        require(force or not file.exists(), f"{file} exists already: choose another name, or replace it with --force.")
+        require(force or not file.exists(), f"{file} exists already: choose another name, or overwrite it with --force.")
+    for name in PACKAGES:
+        _imported(name)
     model, metrics, made = run.model_as_trained(), run.metrics, run.environment
     content, multiplications = to_onnx(model, metrics["test_accuracy"])
-    difference, seconds = _tried(content, model)
+    difference, seconds = check(content, model)
     about = {
         "file": path.name,
         "dataset": _dataset(model),
@@ -77,28 +83,32 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
 
 
 def to_onnx(model: Model, test_accuracy: float) -> tuple[bytes, int]:
-    """The contents of an ONNX file, and how many multiplications one image takes in it."""
-    _imported("onnx")
-    from faustnet.export.graph import Graph
-    from faustnet.export.translation import write_model
+    """Convert a model, which must be on the CPU. Return the contents of an ONNX file and the number of multiplications for
+    one image."""
+    import onnx
+    import onnx_ir
 
-    graph = Graph()
-    write_model(graph, model)
-    numbers = sum(len(constant.raw_data) for constant in graph.constants)
-    require(numbers < LARGEST, f"The model's {numbers:,} bytes do not fit in one ONNX file: train a smaller one.")
-    facts = {
-        "faustnet": VERSION,
-        "class_names": json.dumps(model.class_names),
-        "voters": json.dumps(model.method.voters),
-        "shape": json.dumps(model.shape),
-        "recipe": _recipe_file(model),
-        "test_accuracy": str(test_accuracy),
-    }
-    return graph.to_model(("faustnet", VERSION), facts).SerializeToString(), graph.multiplications
+    from faustnet.export.tracing import to_graph  # which imports the packages of the export extra
+
+    graph, multiplications = to_graph(model)
+    size = sum(value.const_value.nbytes for value in graph.graph.initializers.values() if value.const_value is not None)
+    require(size < LARGEST, f"The model's {size:,} bytes do not fit in one ONNX file: train a smaller model.")
+    graph.producer_name, graph.producer_version = "faustnet", VERSION
+    graph.metadata_props.update(
+        faustnet=VERSION,
+        class_names=json.dumps(model.class_names),
+        voters=json.dumps(model.method.voters),
+        shape=json.dumps(model.shape),
+        recipe=_recipe_file(model),
+        test_accuracy=str(test_accuracy),
+    )
+    proto = onnx_ir.to_proto(graph)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto.SerializeToString(), multiplications
 
 
 def session_of(content: bytes) -> Any:
-    """ONNX Runtime with one thread, quiet."""
+    """Return a session of ONNX Runtime with one thread, which logs errors only."""
     runtime = _imported("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -106,19 +116,24 @@ def session_of(content: bytes) -> Any:
     return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def _tried(content: bytes, model: Model) -> tuple[float, float]:
-    """By how much scores of noise differ from PyTorch's, and how many seconds the prediction of one image takes."""
-    session = session_of(content)
+def check(content: bytes, model: Model) -> tuple[float, float]:
+    """Compare the scores of random images with PyTorch's: of all at once, and of one alone. Return the largest difference,
+    and the median time for one image in seconds."""
     noise = np.random.default_rng(0).normal(size=(COMPARED, *model.shape))
     pixels = noise * model.scaling.deviation.numpy() + model.scaling.mean.numpy()
     images = pixels.clip(0, 255).astype(np.uint8) if model.of_bytes else pixels.astype(np.float32)
     wanted = model.scores(images).transpose(0, 1).numpy()
-    found = session.run(["votes"], {"images": images})[0]
-    difference = float(np.abs(found - wanted).max())
+    try:
+        session = session_of(content)
+        found = np.concatenate([session.run(["votes"], {"images": some})[0] for some in (images, images[:1])])
+    except Exception as error:  # ONNX Runtime has no base class for its errors
+        raise FaustnetError(f"{model.method.name} cannot be exported: ONNX Runtime cannot run it ({error}).") from error
+    difference = float(np.abs(found - np.concatenate([wanted, wanted[:1]])).max())
     require(
         difference <= TOLERANCE * max(1.0, float(np.abs(wanted).max())),
-        f"ONNX Runtime's scores differ from PyTorch's by up to {difference:.2g}, so nothing was written: "
-        "install the version of onnxruntime in constraints.txt.",
+        f"The scores of ONNX Runtime differ from PyTorch's by up to {difference:.2g}, so no file was written: "
+        "install the version of onnxruntime in constraints.txt; in a method of your own, also check that "
+        "the scores of an image do not depend on other images.",
     )
     times = []
     for _ in range(TIMED):
@@ -129,7 +144,7 @@ def _tried(content: bytes, model: Model) -> tuple[float, float]:
 
 
 def _dataset(model: Model) -> str:
-    """Its name; of the user's own the last part of its path, for where it lies is nobody else's business."""
+    """Return the name of the data set. Of a path only the last part: the rest is private."""
     return Path(model.recipe.dataset).name
 
 
@@ -141,4 +156,4 @@ def _imported(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise FaustnetError(f"An export needs {name}: install it with pip install 'faustnet[export]'.") from None
+        raise FaustnetError(f"faustnet export needs {name}: install it with pip install 'faustnet[export]'.") from None

@@ -37,7 +37,7 @@ class LabelMethod(Method):
 
     def unlabelled(self, x: Tensor) -> Tensor:
         """With a little of every label."""
-        return self.written(x, x.new_full((len(x), self.classes), 1 / self.classes))
+        return self.written(x, x.new_full((x.shape[0], self.classes), 1 / self.classes))
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         """The positive rows, then the negative ones. (B, …) → (2 · B, d)"""
@@ -52,7 +52,7 @@ class LabelMethod(Method):
         """What each layer's goodness would be with each label, in as many passes. (B, …) → (layers, B, C)"""
         by_label = []
         for label in range(self.classes):
-            labels = torch.full((len(x),), label, device=x.device)
+            labels = torch.full((x.shape[0],), label, device=x.device)  # len(x) would fix the batch size of an export
             by_label.append(torch.stack([goodness(f) for f in self.network.embeddings(self.labelled(x, labels))]))
         return torch.stack(by_label, dim=2)
 
