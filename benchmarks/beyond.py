@@ -196,8 +196,8 @@ def in_words(dataset: str, points: list[dict[str, Any]]) -> str:
         most.append(f"{signed(best['mean'] - one['mean'])} ({best['count']} {names[kind]})")
     medoid = signed(found["k-means", 1]["mean"] - one["mean"])
     return (
-        f"- **{dataset_title(dataset)}**: with one random image, the standard deviation over seeds is {one['std']:.2f}. The medoid "
-        f"changes the mean by {medoid}. The best number of each kind changes it by: {', '.join(most)}."
+        f"- **{dataset_title(dataset)}**: with one random image, the standard deviation over seeds is {one['std']:.2f}. The "
+        f"medoid changes the mean by {medoid}. The best number of each kind changes it by: {', '.join(most)}."
     )
 
 

@@ -163,8 +163,8 @@ def page(folder: Path) -> str | None:
 def reading(cells: list[dict[str, Any]]) -> str:
     """Summarise the accuracy with ten examples."""
     found = [
-        f"- {dataset_title(cell['dataset'])}: {ours(cell)} % of its images are recognised; the accuracy of the old classes changes "
-        f"by {signed(cell['old'] - cell['before'])} points."
+        f"- {dataset_title(cell['dataset'])}: {ours(cell)} % of its images are recognised; the accuracy of the old classes "
+        f"changes by {signed(cell['old'] - cell['before'])} points."
         for cell in _in_order(cells)
         if (cell["references"], cell["kind"], cell["examples"]) == (1, "mean", 10)
     ]
