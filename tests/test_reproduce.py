@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from conftest import Answer
+from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS
 from faustnet.methods.backprop import Backprop
 from faustnet.report.paper import TABLE_1
@@ -159,6 +160,10 @@ def test_default_recipes_are_the_default_settings() -> None:
     recipe = Table1Job("default", "forward-forward", "mnist", "3x500", 2).recipe
     expected = {"method": "forward-forward", "dataset": "mnist", "network": {"widths": [500] * 3}, "seed": 2}
     assert recipe == recipe_from(expected)
+    named = {job.method for job in table1_jobs(["default"], None, ["digits"], ["2x24"], 1)}
+    assert named == METHODS.keys() - {"cwc", "trifecta"}, "these need convolutions, or other widths"
+    with pytest.raises(FaustnetError, match="trifecta cannot be trained with default settings and --networks 2x24"):
+        table1_jobs(["default"], ["backprop", "trifecta"], ["digits"], ["2x24"], 1)
 
 
 def test_a_file_that_was_put_aside_is_not_counted(made: Path, faustnet: Command, tmp_path: Path) -> None:

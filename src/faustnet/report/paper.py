@@ -1,6 +1,6 @@
 """Accuracies from the paper and from other publications, and titles of data sets. Data only."""
 
-# Test accuracy in %, Table I of the paper; None stands for a dash.
+# Test accuracy in %, Table I of the paper; a dash there is None here.
 TABLE_1: dict[str, dict[tuple[str, str], float | None]] = {
     method: dict(
         zip(

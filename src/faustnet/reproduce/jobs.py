@@ -8,9 +8,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
+import torch
+
 from faustnet.data import DATASETS, DataSet
 from faustnet.errors import FaustnetError, require, unknown
-from faustnet.methods import METHODS
+from faustnet.methods import METHODS, build
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, recipe_from, shipped_recipe, shipped_recipes
 
@@ -139,7 +141,22 @@ def table1_jobs(
     check_seeds(seeds)
     if methods is None:
         methods = methods_with_recipes(families, datasets)
+        if DEFAULT in families:
+            methods = [method for method in methods if not any(_default_error(method, name) for name in networks)]
     every = product(families, range(seeds), datasets, networks, methods)
-    return list(
-        dict.fromkeys(Table1Job(family, method, dataset, network, seed) for family, seed, dataset, network, method in every)
-    )
+    jobs = [Table1Job(family, method, dataset, network, seed) for family, seed, dataset, network, method in every]
+    for method, network in dict.fromkeys((job.method, job.network) for job in jobs if job.family == DEFAULT):
+        if error := _default_error(method, network):
+            raise FaustnetError(f"{method} cannot be trained with default settings and --networks {network}. {error}")
+    return list(dict.fromkeys(jobs))
+
+
+def _default_error(method: str, network: str) -> str:
+    """Return why a method cannot be built with default settings, or nothing if it can."""
+    recipe = Table1Job(DEFAULT, method, "digits", network, 0).recipe
+    try:
+        with torch.device("meta"):
+            build(method, (1, 8, 8), 10, recipe.network, recipe.options)
+    except FaustnetError as error:
+        return str(error)
+    return ""
