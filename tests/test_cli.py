@@ -195,7 +195,11 @@ def test_predict_names_what_cannot_be_read_and_predicts_the_rest(
     answer = faustnet("predict", run, *given, "--json", "--device", "cpu")
     assert answer.code == 1
     assert [entry["file"] for entry in json.loads(answer.out)] == [str(paths[0]), str(paths[2])]
-    assert [line.split(" ")[1] for line in answer.err.splitlines()] == [str(paths[1]), "There", str(tmp_path / "nothing")]
+    assert [line.split(" ")[1] for line in answer.err.splitlines()] == [
+        str(paths[1]),
+        str(tmp_path / "gone.png"),
+        str(tmp_path / "nothing"),
+    ]
     assert "Traceback" not in answer.err
     assert faustnet("predict", run, paths[0], paths[2], "--device", "cpu").code == 0
 

@@ -80,7 +80,8 @@ def test_convolutions_and_all_that_a_loss_can_have_are_recorded_too(
     schedule: str, precision: str, source: ImageSource, held_out: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = on_gpu(source, Augmentation() if schedule == "greedy" else Augmentation(crop=1, cutout=2, rotation=5))
-    options = {"scale": 5.0, "representatives": 2, "contrast": 0.5, "mixup": 0.2, "label_smoothing": 0.1}
+    options = {"scale": 5.0, "representatives": 2, "contrast": 0.5, "label_smoothing": 0.1}
+    options["mixup"] = 0.0 if schedule == "greedy" else 0.2  # cached activations cannot be blended
     network = replace(CONVOLUTIONAL, dropout=0.1)
     how = {"schedule": schedule, "precision": precision, "epochs": 20}
     trained = trainer("faust-representative", images, on_gpu(held_out), network, MUON, options, **how)
@@ -104,7 +105,7 @@ def learns_without_waiting(trained: Trainer, monkeypatch: pytest.MonkeyPatch) ->
     run_to_end(trained)
     assert replays
     epochs = trained.settings.epochs
-    for number in range(trained.schedule.stages):
+    for number in range(trained.schedule.phases):
         stage = trained.history[epochs * number : epochs * (number + 1)]
         for before, after in zip(stage[0].losses, stage[-1].losses, strict=True):
             assert before is after is None or after < before
