@@ -38,7 +38,7 @@ def test_what_is_measured_goes_to_the_terminal_and_to_a_file(
         (["stepps"], "did you mean steps?"),
         (["steps", "--out", "nowhere/bench.json"], "nowhere/bench.json cannot be written (No such file or directory)"),
         (["steps", "--out", "."], "cannot be written (Is a directory)"),
-        (["steps", "--seconds", "nan"], "timed for some seconds"),
+        (["steps", "--seconds", "nan"], "--seconds must be a positive number"),
     ],
 )
 def test_what_cannot_be_measured_or_written_is_said_at_once(faustnet: Command, words: list[str], sentence: str) -> None:

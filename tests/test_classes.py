@@ -250,7 +250,7 @@ def test_a_class_is_added_by_one_command(
     answer = faustnet("add-class", run, LEFT_OUT, tmp_path / "examples", "--device", "cpu")
     assert answer.code == 0
     assert "knows 10 classes now: 0, 1, 2, 3, 4, 5, 7, 8, 9, 6" in answer.out
-    assert f"The 10 examples of {LEFT_OUT} were taken for" in answer.out
+    assert f"Predictions for the 10 examples of {LEFT_OUT}, before: " in answer.out
     expected = Model.load(model).method.state_dict()
     direct = runs["faust-representative"].model().add_class(str(LEFT_OUT), examples).method.state_dict()
     assert all(torch.equal(tensor, direct[key]) for key, tensor in expected.items())
@@ -314,7 +314,7 @@ def test_a_run_that_held_out_nothing_asks_for_data(faustnet: Command, tmp_path: 
     quick = ("--widths", "16", "--embedding", "8", "--epochs", "1", "--device", "cpu", "--out", tmp_path / "run")
     assert faustnet("train", *quick).code == 0
     sentence = faustnet("calibrate", tmp_path / "run", "--device", "cpu").sentence
-    assert "held out no images: give others of its classes with --data" in sentence
+    assert "has no validation images: give other images of its classes with --data" in sentence
     assert faustnet("calibrate", tmp_path / "run", "--data", "digits", "--device", "cpu").code == 0
 
 

@@ -12,14 +12,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import typer
 from PIL import Image
 
 from conftest import SMALL, Answer, fitting
-from faustnet.cli import predictions
-from faustnet.data import DataSet
+from faustnet.bench import PARTS as BENCH_PARTS
+from faustnet.cli import app, defaults, predictions
+from faustnet.data import DATASETS, DataSet
+from faustnet.errors import OUT_OF_MEMORY
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import LabelMethod
+from faustnet.reproduce import new_classes, rejection, studies, wanted
 from faustnet.runs.model import Model
+from faustnet.runs.recipes import LARGEST_IMAGE, Recipe, dotted, kinds_of_recipes
+from faustnet.version import VERSION
 
 Command = Callable[..., Answer]
 QUICK = ["--widths", "64,48", "--embedding", "32", "--batch-size", "64", "--epochs", "6", "--device", "cpu"]
@@ -100,10 +107,10 @@ def test_ways_to_join_votes_are_compared_on_the_validation_images(faustnet: Comm
     line = shown.splitlines()[-1]
     assert json.loads(line.partition("weights=")[2]) == found["weightings"][-1]["weights"]
     assert f"{accuracy['fitted']:.2%}" in shown
-    assert "held out no images: train with --set training.validation" in faustnet("votes", run).sentence
+    assert "has no validation images: train with --set training.validation" in faustnet("votes", run).sentence
     words = ["--method", "backprop", "--set", "training.validation=200", "--out", tmp_path / "backprop"]
     assert faustnet("train", *QUICK, *words).code == 0
-    assert "Only one voter answers" in faustnet("votes", tmp_path / "backprop").sentence
+    assert "predicts from one layer only" in faustnet("votes", tmp_path / "backprop").sentence
 
 
 def test_evaluate_finds_the_accuracy_that_training_reported(faustnet: Command, run: Path) -> None:
@@ -204,7 +211,7 @@ def test_predict_prints_lines_for_a_spreadsheet(faustnet: Command, run: Path, di
     assert [[row["layer 1"], row["layer 2"]] for row in rows] == [p["votes"] for p in found]
     early = list(csv.DictReader(io.StringIO(faustnet(*words, "--csv", "--exit-margin", "0").out)))
     assert [row["layers used"] for row in early] == ["1", "1", "1"]
-    assert "--json or --csv" in faustnet(*words, "--csv", "--json").sentence
+    assert "--json and --csv exclude each other" in faustnet(*words, "--csv", "--json").sentence
 
 
 def test_long_names_of_files_are_printed_whole(faustnet: Command, run: Path, digits: DataSet, tmp_path: Path) -> None:
@@ -235,7 +242,7 @@ def test_a_prediction_may_stop_at_the_first_layer_that_is_sure(
     assert "layers used" in faustnet(*words, "--exit-margin", "0").out
     assert "A margin is 0 or more" in faustnet(*words, "--exit-margin", "nan").sentence
     assert "leave out --layers" in faustnet("evaluate", run, "--early-exit", "--layers", "1").sentence
-    assert "--layers or --exit-margin" in faustnet(*words, "--exit-margin", "0", "--layers", "1").sentence
+    assert "exclude each other" in faustnet(*words, "--exit-margin", "0", "--layers", "1").sentence
 
 
 def test_backprop_cannot_stop_early(faustnet: Command, tmp_path: Path) -> None:
@@ -385,7 +392,57 @@ def test_names_with_square_brackets_are_just_names(faustnet: Command, digits: Da
 def test_help_and_version_answer(faustnet: Command) -> None:
     assert "train" in faustnet("--help").out
     assert "--batch-size" in faustnet("train", "--help").out
-    assert faustnet("--version").out.startswith("faustnet ")
+    assert faustnet("--version").out == f"faustnet {VERSION}\n"
+
+
+COMMANDS = [[]] + [[name] for name in typer.main.get_command(app).commands]
+COMMANDS += [["reproduce", name] for name in typer.main.get_command(app).commands["reproduce"].commands]
+
+
+def test_help_and_version_import_no_torch() -> None:
+    """torch takes seconds to import, and numpy and scikit-learn a part of one."""
+    program = """
+import json, sys
+from faustnet.__main__ import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["faustnet", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 0, words
+    found = {"numpy", "sklearn", "torch"} & set(sys.modules)
+    assert not found, f"faustnet {' '.join(words)} imports {found}"
+"""
+    asked = [["--version"], *([*words, "--help"] for words in COMMANDS)]
+    answer = subprocess.run([sys.executable, "-c", program, json.dumps(asked)], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.count("Usage:") == len(COMMANDS) >= 22
+
+
+def test_the_help_texts_show_the_defaults_of_the_library() -> None:
+    recipe = dotted(Recipe())
+    assert {key: recipe[key] for key in defaults.RECIPE} == defaults.RECIPE
+    assert list(defaults.RECIPES) == kinds_of_recipes()
+    assert list(defaults.DATASETS) == list(DATASETS)
+    assert defaults.LARGEST_IMAGE == LARGEST_IMAGE
+    assert list(defaults.BENCH_PARTS) == list(BENCH_PARTS)
+    assert (defaults.FAMILIES, defaults.NETWORKS) == (wanted.FAMILIES, wanted.NETWORKS)
+    assert (defaults.DRAWS, defaults.REFERENCES) == (studies.DRAWS, studies.COUNTS)
+    assert (defaults.CLASSES, list(defaults.REJECTION_DATASETS)) == (new_classes.CLASSES, list(rejection.STRANGE))
+
+
+@pytest.mark.parametrize(
+    "raised", [MemoryError(), torch.OutOfMemoryError("full"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_too_little_memory_is_told_in_a_sentence(
+    raised: Exception, faustnet: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise raised
+
+    monkeypatch.setattr("faustnet.runs.session.load_data", fail)
+    answer = faustnet("train", "--dataset", "digits", "--out", tmp_path / "run")
+    assert (answer.code, answer.sentence) == (2, f"faustnet: {OUT_OF_MEMORY}")
 
 
 def test_a_report_of_runs_is_one_page(faustnet: Command, run: Path, tmp_path: Path) -> None:
@@ -402,8 +459,8 @@ def test_a_report_that_cannot_be_made_is_a_sentence(faustnet: Command, run: Path
         ([tmp_path / "nowhere", "--out", tmp_path / "page.html"], "is not a run"),
         ([run, "--out", tmp_path / "folder.html"], "cannot be written"),
         ([run, "--out", tmp_path / "no" / "page.html"], "cannot be written"),
-        ([run, "--images", "0", "--out", tmp_path / "page.html"], "At least one image"),
-        ([run, "--out", run / "model.safetensors"], "is no name for a page"),
+        ([run, "--images", "0", "--out", tmp_path / "page.html"], "--images must be at least 1"),
+        ([run, "--out", run / "model.safetensors"], "--out must end in .html"),
     ):
         answer = faustnet("report", *words)
         assert answer.code == 2

@@ -241,7 +241,7 @@ def test_all_stop_together_when_one_is_asked_to_and_one_process_continues(
         started[1].send_signal(signal.SIGTERM)
         (code, said), (other_code, nothing) = ends(started)
     assert (code, other_code, nothing) == (130, 130, "")
-    assert said.startswith(f"Stopped; all that was done is kept. Continue with: faustnet train --resume --out {folder}")
+    assert said.startswith(f"Stopped. The run is saved; continue it with: faustnet train --resume --out {folder}")
     assert faustnet("train", "--resume", "--out", folder).code == 0
     same_as_one_process(folder, small, tmp_path)
 

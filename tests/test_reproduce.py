@@ -83,7 +83,7 @@ def test_an_interrupted_run_goes_on_to_the_same_result(
         patched.setattr(Watched, "epoch", lambda self, epoch: epoch.epoch == 3 and signal.raise_signal(signal.SIGINT))
         answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path)
     assert answer.code == 130
-    assert "The same command goes on" in answer.sentence
+    assert "run the same command again" in answer.sentence
     assert [path.name for path in tmp_path.glob("table1/*/*")] == ["digits-2x24-backprop-0.run"]
     assert faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path).code == 0
     for name, result in results(tmp_path).items():
@@ -272,7 +272,7 @@ def test_the_study_of_representatives_trains_every_kind_and_number(faustnet: Com
         (["--network", "3by500"], "like 3x500, not '3by500'"),
         (["--counts", "1,0"], "at least one reference, not 0"),
         (["--counts", "few"], "whole numbers"),
-        (["--draws", "0"], "1 to 1000 draws"),
+        (["--draws", "0"], "--draws must be 1 to 1000, got 0"),
     ],
 )
 def test_a_study_that_cannot_be_is_said_in_a_sentence(

@@ -340,7 +340,7 @@ def test_an_interrupt_says_how_to_go_on(
     with monkeypatch.context() as patch:
         patch.setattr(sharding, "read_image", interrupted)
         answer = faustnet("shards", pictures, tmp_path / "shards")
-    assert (answer.code, answer.sentence) == (130, "Stopped; what was done is kept, and the same command goes on.")
+    assert (answer.code, answer.sentence) == (130, "Stopped. Run the same command again to continue.")
     assert not (tmp_path / "shards").exists()
     assert faustnet("shards", pictures, tmp_path / "shards").code == 0
 

@@ -1,16 +1,19 @@
-"""What a user can put right."""
+"""Errors that a user can fix."""
 
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-LONGEST = 2_000  # characters of a sentence
+LONGEST = 2_000  # characters of a message
+OUT_OF_MEMORY = "There is not enough memory for this: make the network, the batch or the images smaller."
 
 
 class FaustnetError(Exception):
-    """A mistake in what was asked for, told in one sentence that says what to do. Never a bug. What it quotes may come from
-    a file that a stranger wrote."""
+    """A mistake of the user, such as an invalid option or a damaged file. The message says how to fix it.
+
+    Control characters in the message, which may quote a file from anyone, are escaped, and long messages are shortened.
+    """
 
     def __init__(self, sentence: str):
         half = LONGEST // 2
@@ -18,13 +21,13 @@ class FaustnetError(Exception):
 
 
 def printable(text: str) -> str:
-    """The same with what would steer a terminal, its colours, cursor or direction of writing, as escapes."""
+    """Escape the characters that control a terminal: its colours, its cursor, the direction of text."""
     return STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def unknown(what: str, name: str, known: Iterable[str], besides: str = "", shown: Iterable[str] = ()) -> FaustnetError:
-    """There is no such thing; the nearest that there is, or all of them (and what else would do). Where they are too many
-    to list, `shown` says them shorter."""
+    """Return the error for a name that is not one of `known`. It suggests the closest known name, or lists all of them,
+    followed by `besides`; `shown` is listed instead where `known` is too long."""
     known = list(known)
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(shown or known) or 'none'}{besides}."
@@ -32,6 +35,6 @@ def unknown(what: str, name: str, known: Iterable[str], besides: str = "", shown
 
 
 def require(holds: bool, sentence: str) -> None:
-    """Refuse a value unless something holds."""
+    """Raise FaustnetError unless `holds` is true."""
     if not holds:
         raise FaustnetError(sentence)

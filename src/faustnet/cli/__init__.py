@@ -1,16 +1,18 @@
-"""The command line."""
+"""The command line.
+
+A command imports the library when it runs, so that `--help` and `--version` answer without importing torch.
+"""
 
 import io
+import os
 import sys
 from typing import Annotated, NoReturn
 
-import torch
 import typer
 
-from faustnet.cli import classes, commands, reproduce, shards, training
-from faustnet.errors import FaustnetError, printable, require
-from faustnet.system.devices import OUT_OF_MEMORY
-from faustnet.training.distributed import here, joined
+from faustnet.cli import classes, commands, package, reproduce, shards, training
+from faustnet.errors import OUT_OF_MEMORY, FaustnetError, printable, require
+from faustnet.system.interrupts import importing
 from faustnet.version import VERSION
 
 __all__ = ["app", "main"]
@@ -30,53 +32,71 @@ for _command in (  # in the order of --help
     classes.add_class,
     classes.calibrate,
     commands.export,
-    commands.methods,
-    commands.datasets,
+    package.methods,
+    package.datasets,
     shards.shards,
-    commands.bench,
+    package.bench,
 ):
     app.command()(_command)
 app.add_typer(reproduce.reproduce, name="reproduce")
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
         typer.echo(f"faustnet {VERSION}")
         raise typer.Exit
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Run a command. Always raises SystemExit: 0, 1 or 2 as documented, 130 after Ctrl-C."""
+    words = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without × and µ is no reason to fail
+            stream.reconfigure(errors="replace")  # for terminals that cannot print × or µ
     try:
-        with joined():
-            _run(sys.argv[1:] if arguments is None else arguments)
+        if os.environ.get("WORLD_SIZE", "1") == "1":
+            _run(words)
+        else:
+            _run_on_ranks(words)
     except FaustnetError as error:
         _fail(str(error))
 
 
-def _run(arguments: list[str]) -> None:
+def _run_on_ranks(arguments: list[str]) -> None:
+    with importing():
+        from faustnet.training.distributed import here, joined
+    with joined():
+        _run(arguments, several_ranks=here() is not None)
+
+
+def _run(arguments: list[str], *, several_ranks: bool = False) -> None:
     try:
-        if here():
-            require(arguments[:1] == ["train"], "Only 'faustnet train' works on several ranks: start this without torchrun.")
+        require(
+            not several_ranks or arguments[:1] == ["train"],
+            "Only 'faustnet train' can run on several ranks: start other commands without torchrun.",
+        )
         app(arguments)
     except FaustnetError as error:
         _fail(str(error))
-    except (MemoryError, torch.OutOfMemoryError):
+    except MemoryError:
         _fail(OUT_OF_MEMORY)
     except RuntimeError as error:
-        if "alloc" not in str(error):  # how PyTorch says that the CPU's memory is full
+        if not _is_out_of_memory(error):
             raise
         _fail(OUT_OF_MEMORY)
     except OSError as error:
         name = printable(str(error.filename or "a file"))
-        _fail(f"{name} cannot be used ({error.strerror or error}): check its name, rights and disk.")
+        _fail(f"{name} cannot be used ({error.strerror or error}): check its path, its permissions and the free disk space.")
     except SystemExit as end:
-        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # which Typer makes a silent end
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # Typer exits without a message
             typer.echo("faustnet: interrupted", err=True)
         raise
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Recognise torch.OutOfMemoryError by its name, and the CPU's error, which has no class of its own, by its message."""
+    return type(error).__name__ == "OutOfMemoryError" or "alloc" in str(error)
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What the commands share: options that several take, and ways to answer."""
+"""Options that several commands have, and functions for reading options and printing results."""
 
 import errno
 import json
@@ -13,32 +13,35 @@ from faustnet.errors import FaustnetError
 
 
 def option(about: str, default: object, *names: str) -> Any:
-    """An option that is left out unless given, shown with what a recipe has by default; by its own name or these."""
+    """Return a Typer option that is None unless given; `default` is shown in the help text."""
     return typer.Option(*names, help=about, show_default=str(default))
 
 
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-DataDir = Annotated[Path | None, option("Where data sets lie, or are put.", "$FAUSTNET_DATA, or a cache folder")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Layers = Annotated[str | None, option("Answer from these layers alone, e.g. 1,3.", "all")]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or mps. auto selects a GPU if there is one.")]
+DataDir = Annotated[
+    Path | None, option("Folder of downloaded data sets.", "$FAUSTNET_DATA, or a folder in the user's cache")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Layers = Annotated[str | None, option("Predict from these layers only, for example 1,3.", "all")]
 
 
 def numbers(text: str, option: str) -> list[int]:
+    """Read whole numbers separated by commas."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise FaustnetError(f"{option} takes whole numbers with commas between them, not {text!r}.") from None
+        raise FaustnetError(f"{option} takes whole numbers separated by commas, got {text!r}.") from None
 
 
 def check_writable(path: Path) -> None:
-    """Find out before the work whether its result can be kept."""
+    """Raise FaustnetError if the file cannot be written, before the work that produces its content."""
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise FaustnetError(f"{path} cannot be written ({error.strerror}): choose another place.") from None
+        raise FaustnetError(f"{path} cannot be written ({error.strerror}): choose another path.") from None
 
 
 def print_json(content: Any) -> None:

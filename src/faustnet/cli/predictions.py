@@ -1,4 +1,4 @@
-"""What `faustnet predict` reads and prints."""
+"""Read image files and print predictions, for `faustnet predict`."""
 
 import csv
 import sys
@@ -16,18 +16,21 @@ from faustnet.errors import FaustnetError, printable
 from faustnet.report.tables import print_table
 from faustnet.runs.model import EarlyPrediction, Prediction
 
-AT_ONCE = 256  # images that are in memory
+AT_ONCE = 256  # images in memory
 
-Some = Prediction | EarlyPrediction
+AnyPrediction = Prediction | EarlyPrediction
 
 
 def predict_files(
-    given: Sequence[Path], shape: tuple[int, int, int], predict: Callable[[Tensor], Sequence[Some]]
-) -> tuple[list[tuple[Path, Some]], int]:
-    """What is predicted for image files and for those in folders, in the order in which they are given, a folder's in order
-    of their names, each once; and how many could not be read, each of which is named. `predict`: (n, c, h, w) → n"""
+    given: Sequence[Path], shape: tuple[int, int, int], predict: Callable[[Tensor], Sequence[AnyPrediction]]
+) -> tuple[list[tuple[Path, AnyPrediction]], int]:
+    """Predict image files and the image files in folders, each file once.
+
+    Returns the predictions, in the order of `given` and by name within a folder, and the number of files that could not be
+    read. Those are listed on standard error. `predict`: (n, c, h, w) → n
+    """
     paths = list(dict.fromkeys(image_files(given)))
-    found: list[tuple[Path, Some]] = []
+    found: list[tuple[Path, AnyPrediction]] = []
     for first in range(0, len(paths), AT_ONCE):
         read = {path: _read(path, shape) for path in paths[first : first + AT_ONCE]}
         good = {path: pixels for path, pixels in read.items() if pixels is not None}
@@ -44,8 +47,10 @@ def _read(path: Path, shape: tuple[int, int, int]) -> Tensor | None:
         return None
 
 
-def print_predictions(found: Sequence[tuple[Path, Some]], voters: Sequence[str], *, as_json: bool, as_csv: bool) -> None:
-    """A list of objects, lines with commas, or a table; `voters` where they voted."""
+def print_predictions(
+    found: Sequence[tuple[Path, AnyPrediction]], voters: Sequence[str], *, as_json: bool, as_csv: bool
+) -> None:
+    """Print JSON, CSV or a table. `voters` is empty for predictions with early exit."""
     if as_json:
         print_json([{"file": str(path), **asdict(prediction)} for path, prediction in found])
         return
@@ -60,7 +65,7 @@ def print_predictions(found: Sequence[tuple[Path, Some]], voters: Sequence[str],
         print_table(columns, [_cells(path, prediction, "{:.3f}") for path, prediction in found], numbers=(number,))
 
 
-def _cells(path: Path, prediction: Some, score: str) -> tuple[str, ...]:
+def _cells(path: Path, prediction: AnyPrediction, score: str) -> tuple[str, ...]:
     if isinstance(prediction, EarlyPrediction):
         return str(path), prediction.class_name, str(prediction.layers)
     return str(path), prediction.class_name, score.format(prediction.score), *prediction.votes

@@ -1,4 +1,4 @@
-"""`faustnet reproduce`: the paper's table and figures, and what goes past them."""
+"""`faustnet reproduce`: the table and figures of the paper, and further experiments."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,25 +7,13 @@ from typing import Annotated
 
 import typer
 
+from faustnet.cli.defaults import CLASSES, DRAWS, FAMILIES, NETWORKS, REFERENCES, REJECTION_DATASETS
 from faustnet.cli.options import DataDir, Device, numbers, option
 from faustnet.errors import require
-from faustnet.report.classes import ADDED_COLUMNS, REJECTION_COLUMNS, added_rows, rejection_rows
-from faustnet.report.comparisons import CHANGE_COLUMNS, PAIR_COLUMNS, change_rows, pair_rows
-from faustnet.report.tables import print_table
-from faustnet.reproduce.ablation import ablations, reproduce_ablation
-from faustnet.reproduce.best import all_best, reproduce_best
-from faustnet.reproduce.figures import draw_figure1, draw_figure2, draw_figure3
-from faustnet.reproduce.new_classes import CLASSES, all_added, study_new_classes
-from faustnet.reproduce.rejection import STRANGE, all_rejections, study_rejection
-from faustnet.reproduce.studies import COUNTS, DRAWS, choices, study_representatives
-from faustnet.reproduce.table1 import reproduce_table1
-from faustnet.reproduce.wanted import FAMILIES, NETWORKS, all_wanted
-from faustnet.reproduce.workers import Workers
-from faustnet.runs.progress import Lines
-from faustnet.system.devices import choose_device
+from faustnet.system.interrupts import importing
 
 reproduce = typer.Typer(
-    help="Make tables and figures anew, the paper's and others: train what is missing, then write them.",
+    help="Reproduce the tables and figures of the paper, and further experiments: train the missing runs, then write them.",
     no_args_is_help=True,
 )
 
@@ -33,30 +21,32 @@ OUT = Path("runs/reproduce")
 
 Jobs = Annotated[
     int | None,
-    option("How many runs to train at the same time, each in a process of its own.", "1, or all that a cluster can"),
+    option("Number of runs to train at the same time, each in its own process.", "1, or as many as the cluster allows"),
 ]
 Backend = Annotated[
-    str, typer.Option(help="Whose processes: loky, this machine's; dask or ray, those of the cluster at --address.")
+    str, typer.Option(help="Where to train: loky (this machine), or dask or ray (the cluster at --address).")
 ]
-Address = Annotated[str | None, option("Where a cluster is, e.g. tcp://HOST:8786 (dask) or HOST:6379 (ray).", "none")]
-Out = Annotated[Path, typer.Option(help="Where results are kept; what is there already is not made again.")]
+Address = Annotated[
+    str | None, option("Address of the cluster, for example tcp://HOST:8786 (dask) or HOST:6379 (ray).", "none")
+]
+Out = Annotated[Path, typer.Option(help="Folder for the results; results that are already there are reused.")]
 
-Seeds = Annotated[int, typer.Option(help="How many seeds, from 0.")]
-Dataset = Annotated[str, typer.Option(help="The data set.")]
-Network = Annotated[str, typer.Option(help="The network, as layers and their units.")]
+Seeds = Annotated[int, typer.Option(help="Number of random seeds: 0, 1, …")]
+Dataset = Annotated[str, typer.Option(help="Data set.")]
+Network = Annotated[str, typer.Option(help="Network: number of layers x units per layer.")]
 
 
 def _listed(about: str) -> object:
-    return typer.Option(help=f"{about}, with commas between them.")
+    return typer.Option(help=f"{about}, separated by commas.")
 
 
 @reproduce.command()
 def table1(
-    methods: Annotated[str | None, option("Methods, with commas between them.", "all that have recipes")] = None,
+    methods: Annotated[str | None, option("Methods, separated by commas.", "all that have recipes")] = None,
     datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist,cifar10",
-    networks: Annotated[str, _listed("Networks, as layers and their units")] = ",".join(NETWORKS),
+    networks: Annotated[str, _listed("Networks: number of layers x units per layer")] = ",".join(NETWORKS),
     recipes: Annotated[
-        str, _listed("Families of recipes: paper, what the paper states; tuned, what was best on validation images")
+        str, _listed("Kinds of recipes: paper (as the paper states them), tuned (the best on validation images)")
     ] = ",".join(FAMILIES),
     seeds: Seeds = 5,
     jobs: Jobs = None,
@@ -66,22 +56,28 @@ def table1(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Accuracy of every method on every data set and network: mean ± standard deviation, the paper's, the difference.
+    """Table 1: accuracy of every method on every data set and network, next to the accuracy in the paper.
 
-    Each run's result is a file in OUT/table1; the table is OUT/table1.json, .md and .tex. Ctrl-C loses nothing: the same
-    command goes on.
+    Writes the result of each run to OUT/table1, and the table to OUT/table1.json, .md and .tex. After Ctrl-C the same
+    command continues.
     """
+    with importing():
+        from faustnet.reproduce.table1 import reproduce_table1
+        from faustnet.reproduce.wanted import all_wanted
+        from faustnet.reproduce.workers import Workers
     named = None if methods is None else _names(methods)
     wanted = all_wanted(_names(recipes), named, _names(datasets), _names(networks), seeds)
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _goes_on(out):
+    with _resumable(out):
         reproduce_table1(wanted, out, workers)
 
 
 @reproduce.command("figure1")
 def figure1_(dataset: Dataset = "mnist", network: Network = "3x500", out: Out = OUT, data_dir: DataDir = None) -> None:
-    """The architecture, drawn from a network."""
-    _say_where(draw_figure1(out, dataset, network, data_dir))
+    """Figure 1: the architecture, drawn from a network."""
+    with importing():
+        from faustnet.reproduce.figures import draw_figure1
+    _print_paths(draw_figure1(out, dataset, network, data_dir))
 
 
 @reproduce.command("figure2")
@@ -92,12 +88,17 @@ def figure2_(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """t-SNE of each layer's embeddings of test images, with its Fisher score.
+    """Figure 2: t-SNE of the embeddings of test images in each layer, with the Fisher score of the layer.
 
-    The Fisher score is the scatter between classes over the scatter within them: F = Σ_c n_c ‖μ_c − μ‖² / Σ_i ‖x_i − μ_y‖².
+    The Fisher score is the scatter between classes divided by the scatter within classes:
+    F = Σ_c n_c ‖μ_c − μ‖² / Σ_i ‖x_i − μ_y‖².
     """
-    with _goes_on(out):
-        _say_where(draw_figure2(out, dataset, network, choose_device(device), data_dir, Lines()))
+    with importing():
+        from faustnet.reproduce.figures import draw_figure2
+        from faustnet.runs.progress import Lines
+        from faustnet.system.devices import choose_device
+    with _resumable(out):
+        _print_paths(draw_figure2(out, dataset, network, choose_device(device), data_dir, Lines()))
 
 
 @reproduce.command("figure3")
@@ -112,18 +113,21 @@ def figure3_(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Convergence of Forward-Forward, FAUST and backprop by the paper's recipes: table 1's runs, epoch by epoch."""
+    """Figure 3: convergence of Forward-Forward, FAUST and backprop, from the runs of table 1 with the paper's recipes."""
+    with importing():
+        from faustnet.reproduce.figures import draw_figure3
+        from faustnet.reproduce.workers import Workers
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _goes_on(out):
-        _say_where(draw_figure3(out, dataset, network, seeds, workers, _said))
+    with _resumable(out):
+        _print_paths(draw_figure3(out, dataset, network, seeds, workers, _print_status))
 
 
 @reproduce.command()
 def representatives(
     datasets: Annotated[str, _listed("Data sets")] = "fashion-mnist,cifar10",
     network: Network = "3x500",
-    draws: Annotated[int, typer.Option(help="How many random choices of a single image.")] = DRAWS,
-    counts: Annotated[str, _listed("How many references of each class")] = ",".join(map(str, COUNTS)),
+    draws: Annotated[int, typer.Option(help="Number of random draws of a single image per class.")] = DRAWS,
+    counts: Annotated[str, _listed("Numbers of references per class")] = ",".join(map(str, REFERENCES)),
     jobs: Jobs = None,
     backend: Backend = "loky",
     address: Address = None,
@@ -131,22 +135,26 @@ def representatives(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """How much it matters what stands for a class: random images, the middles of clusters or learned vectors, 1 to 50.
+    """Compare references of a class: random images, medoids of clusters, and learned vectors, 1 to 50 of them.
 
-    Beyond the paper, by its tuned recipes. The results are in OUT/representatives, OUT/representatives.json and a figure.
+    Not in the paper; uses its tuned recipes. Writes the results to OUT/representatives and OUT/representatives.json, and a
+    figure.
     """
-    require(1 <= draws <= 1000, f"There are 1 to 1000 draws, not {draws}.")
+    require(1 <= draws <= 1000, f"--draws must be 1 to 1000, got {draws}.")
+    with importing():
+        from faustnet.reproduce.studies import choices, study_representatives
+        from faustnet.reproduce.workers import Workers
     wanted = choices(_names(datasets), network, draws, numbers(counts, "--counts"))
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _goes_on(out):
-        _say_where(study_representatives(wanted, out, workers, _said))
+    with _resumable(out):
+        _print_paths(study_representatives(wanted, out, workers, _print_status))
 
 
 @reproduce.command()
 def best(
-    names: Annotated[str | None, option("Recipes, e.g. cifar10/mlp,mnist/mlp.", "all but those of digits")] = None,
+    names: Annotated[str | None, option("Recipes, for example cifar10/mlp,mnist/mlp.", "all except those of digits")] = None,
     seeds: Seeds = 3,
-    twins: Annotated[bool, typer.Option(help="Train each one's backprop twin as well.")] = True,
+    twins: Annotated[bool, typer.Option(help="Also train the backprop twin of each recipe.")] = True,
     jobs: Jobs = None,
     backend: Backend = "loky",
     address: Address = None,
@@ -154,24 +162,29 @@ def best(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """The strongest recipes, FAUST's each beside its twin: the same network, data, optimiser and epochs, by backprop.
+    """The strongest recipes, each next to its backprop twin: the same network, data, optimiser and epochs.
 
-    Beyond the paper. Each run's result is a file in OUT/best; the table is OUT/best.json and .md. Ctrl-C loses nothing: the
-    same command goes on.
+    Not in the paper. Writes the result of each run to OUT/best, and the table to OUT/best.json and .md. After Ctrl-C the
+    same command continues.
     """
+    with importing():
+        from faustnet.report.comparisons import PAIR_COLUMNS, pair_rows
+        from faustnet.report.tables import print_table
+        from faustnet.reproduce.best import all_best, reproduce_best
+        from faustnet.reproduce.workers import Workers
     wanted = all_best(None if names is None else _names(names), seeds, twins=twins)
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _goes_on(out):
-        cells = reproduce_best(wanted, out, workers, _said)
+    with _resumable(out):
+        cells = reproduce_best(wanted, out, workers, _print_status)
     print_table(PAIR_COLUMNS, pair_rows(cells), numbers=PAIR_COLUMNS[1:])
-    two = "; where there are two figures, the local one's and backprop's" if twins else ""
-    typer.echo(f"% of the test images, mean ± standard deviation{two}. {_table_in(out, 'best')}")
+    two = " Where a cell has two numbers, the second is the backprop twin's." if twins else ""
+    typer.echo(f"Test accuracy in %, mean ± standard deviation.{two} {_table_in(out, 'best')}")
 
 
 @reproduce.command()
 def ablation(
-    base: Annotated[str, typer.Option(help="A recipe among the best, as DATASET/NAME.")] = "cifar10/mlp",
-    epochs: Annotated[int | None, option("Epochs of every run.", "the recipe's")] = None,
+    base: Annotated[str, typer.Option(help="Recipe to change, DATASET/NAME.")] = "cifar10/mlp",
+    epochs: Annotated[int | None, option("Number of epochs of every run.", "as in the recipe")] = None,
     seeds: Seeds = 3,
     jobs: Jobs = None,
     backend: Backend = "loky",
@@ -180,24 +193,31 @@ def ablation(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """What each piece of a strong recipe gives: the recipe with one piece changed at a time, on validation images.
+    """Ablation of a strong recipe: change one part at a time and measure the accuracy on validation images.
 
-    Beyond the paper. 5,000 training images (20% of digits) are held out to measure on. Each run's result is a file in
-    OUT/ablation; the table is OUT/ablation.json and .md. Ctrl-C loses nothing: the same command goes on.
+    Not in the paper. 5,000 training images (20% of digits) are held out for validation. Writes the result of each run to
+    OUT/ablation, and the table to OUT/ablation.json and .md. After Ctrl-C the same command continues.
     """
+    with importing():
+        from faustnet.report.comparisons import CHANGE_COLUMNS, change_rows
+        from faustnet.report.tables import print_table
+        from faustnet.reproduce.ablation import ablations, reproduce_ablation
+        from faustnet.reproduce.workers import Workers
     wanted = ablations(base, seeds, epochs)
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _goes_on(out):
-        cells = reproduce_ablation(wanted, out, workers, _said)
+    with _resumable(out):
+        cells = reproduce_ablation(wanted, out, workers, _print_status)
     print_table(CHANGE_COLUMNS, change_rows(cells), numbers=CHANGE_COLUMNS[1:])
-    typer.echo(f"% of the validation images, mean ± standard deviation. {_table_in(out, 'ablation')}")
+    typer.echo(f"Validation accuracy in %, mean ± standard deviation. {_table_in(out, 'ablation')}")
 
 
 @reproduce.command("new-classes")
 def new_classes(
     datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist",
-    classes: Annotated[str, _listed("Classes to leave out in turn, by number")] = ",".join(map(str, range(CLASSES))),
-    references: Annotated[str, _listed("How many references a class has")] = "1,10",
+    classes: Annotated[str, _listed("Numbers of the classes to leave out, one in each run")] = ",".join(
+        map(str, range(CLASSES))
+    ),
+    references: Annotated[str, _listed("Numbers of references per class")] = "1,10",
     seeds: Seeds = 1,
     jobs: Jobs = None,
     backend: Backend = "loky",
@@ -206,23 +226,30 @@ def new_classes(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Classes that are added without training: train on all but one, then add that from 1, 10 and 100 training images.
+    """Add classes without training: train on all classes but one, then add that class from 1, 10 and 100 images.
 
-    Beyond the paper. Each run's result is a file in OUT/new-classes; the table is OUT/new-classes.json and .md. Ctrl-C loses
-    nothing: the same command goes on.
+    Not in the paper. Writes the result of each run to OUT/new-classes, and the table to OUT/new-classes.json and .md. After
+    Ctrl-C the same command continues.
     """
+    with importing():
+        from faustnet.report.classes import ADDED_COLUMNS, added_rows
+        from faustnet.report.tables import print_table
+        from faustnet.reproduce.new_classes import all_added, study_new_classes
+        from faustnet.reproduce.workers import Workers
     numbered, counts = numbers(classes, "--classes"), numbers(references, "--references")
     wanted = all_added(_names(datasets), numbered, counts, seeds)
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _goes_on(out):
-        cells = study_new_classes(wanted, out, workers, _said)
+    with _resumable(out):
+        cells = study_new_classes(wanted, out, workers, _print_status)
     print_table(ADDED_COLUMNS, added_rows(cells), numbers=ADDED_COLUMNS[2:])
-    typer.echo(f"% of the test images, ± standard deviation over the classes. {_table_in(out, 'new-classes')}")
+    typer.echo(f"Test accuracy in %, mean ± standard deviation over the classes. {_table_in(out, 'new-classes')}")
 
 
 @reproduce.command()
 def rejection(
-    datasets: Annotated[str, _listed("Data sets, each with the other as what is to be rejected")] = ",".join(STRANGE),
+    datasets: Annotated[str, _listed("Data sets; images of the other one are to be rejected")] = ",".join(
+        REJECTION_DATASETS
+    ),
     seeds: Seeds = 3,
     jobs: Jobs = None,
     backend: Backend = "loky",
@@ -231,38 +258,43 @@ def rejection(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """How well images of another data set are told from those of known classes, by FAUST and by backprop.
+    """Rejection: how well FAUST and backprop distinguish images of another data set from images of known classes.
 
-    Beyond the paper. Each run's result is a file in OUT/rejection; the table is OUT/rejection.json and .md. Ctrl-C loses
-    nothing: the same command goes on.
+    Not in the paper. Writes the result of each run to OUT/rejection, and the table to OUT/rejection.json and .md. After
+    Ctrl-C the same command continues.
     """
+    with importing():
+        from faustnet.report.classes import REJECTION_COLUMNS, rejection_rows
+        from faustnet.report.tables import print_table
+        from faustnet.reproduce.rejection import all_rejections, study_rejection
+        from faustnet.reproduce.workers import Workers
     wanted = all_rejections(_names(datasets), seeds)
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _goes_on(out):
-        cells = study_rejection(wanted, out, workers, _said)
+    with _resumable(out):
+        cells = study_rejection(wanted, out, workers, _print_status)
     print_table(REJECTION_COLUMNS, rejection_rows(cells), numbers=REJECTION_COLUMNS[3:])
-    typer.echo(f"In %, of the test images where nothing is said. {_table_in(out, 'rejection')}")
+    typer.echo(f"In %, on test images unless the column says otherwise. {_table_in(out, 'rejection')}")
 
 
 def _table_in(out: Path, name: str) -> str:
     return f"The table is in {out}/{name}.json and .md."
 
 
-def _said(wanted: object, what: str) -> None:
-    typer.echo(f"{wanted}: {what}", err=True)
+def _print_status(run: object, status: str) -> None:
+    typer.echo(f"{run}: {status}", err=True)
 
 
 @contextmanager
-def _goes_on(out: Path) -> Iterator[None]:
-    """An interrupt is no error here: what was done is kept."""
+def _resumable(out: Path) -> Iterator[None]:
+    """Turn Ctrl-C into a message and exit code 130; finished runs and checkpoints are kept."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"Stopped; what was done is kept in {out}. The same command goes on.", err=True)
+        typer.echo(f"Stopped. Finished runs are kept in {out}; run the same command again to continue.", err=True)
         raise typer.Exit(130) from None
 
 
-def _say_where(paths: list[Path]) -> None:
+def _print_paths(paths: list[Path]) -> None:
     typer.echo(f"written: {', '.join(map(str, paths))}")
 
 

@@ -1,51 +1,60 @@
-"""Making data sets that may be larger than memory."""
+"""`faustnet shards`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from faustnet.cli.defaults import LARGEST_IMAGE
 from faustnet.cli.options import DataDir
-from faustnet.data import DataSet, make_shards
-from faustnet.runs.recipes import LARGEST_IMAGE
+from faustnet.system.interrupts import importing
+
+if TYPE_CHECKING:
+    from faustnet.data import DataSet
 
 
 def shards(
-    source: Annotated[str, typer.Argument(help="Anything that --dataset takes.")],
-    folder: Annotated[Path, typer.Argument(help="The new folder of shards; --dataset takes it.")],
+    source: Annotated[str, typer.Argument(help="Data set: a name or a path, as for 'faustnet train --dataset'.")],
+    folder: Annotated[Path, typer.Argument(help="New folder for the shards; 'faustnet train --dataset' reads it.")],
     image_size: Annotated[
         int,
         typer.Option(
-            help="Pixels along a side, for a folder of images; 0 keeps a small common size.", min=0, max=LARGEST_IMAGE
+            help="Height and width in pixels, for a folder of images; 0 keeps their size if they all have the same small "
+            "size.",
+            min=0,
+            max=LARGEST_IMAGE,
         ),
     ] = 0,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a folder of images if one cannot be read, in place of leaving it out.")
+        bool, typer.Option("--strict", help="Stop if an image cannot be read, instead of skipping it.")
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Write a data set as shards, which are read while training and need not fit in memory.
+    """Convert a data set to shards, which are read during training and may be larger than memory.
 
-    A folder of images is read image by image. Where it was interrupted, the same command goes on.
+    A folder of images is read one image at a time. After an interruption the same command continues.
     """
     try:
-        data = _made(source, folder, data_dir, image_size, strict)
+        data = _make_shards(source, folder, data_dir, image_size, strict)
     except KeyboardInterrupt:
-        typer.echo("Stopped; what was done is kept, and the same command goes on.", err=True)
+        typer.echo("Stopped. Run the same command again to continue.", err=True)
         raise typer.Exit(130) from None
     for line in data.left_out:
         typer.echo(f"left out: {line}", err=True)
     shape = "×".join(map(str, data.train.shape))
     typer.echo(
-        f"{folder}: {len(data.train):,} images to train on and {len(data.test):,} to test on, of {shape}, "
-        f"in {len(data.class_names)} classes"
+        f"{folder}: {len(data.train):,} training images and {len(data.test):,} test images of {shape}, "
+        f"{len(data.class_names)} classes"
     )
 
 
-def _made(source: str, folder: Path, data_dir: Path | None, image_size: int, strict: bool) -> DataSet:
-    """With a bar on a terminal."""
+def _make_shards(source: str, folder: Path, data_dir: Path | None, image_size: int, strict: bool) -> "DataSet":
+    """Write the shards, with a progress bar on a terminal."""
+    with importing():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from faustnet.data import make_shards
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

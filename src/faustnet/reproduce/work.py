@@ -15,14 +15,13 @@ from uuid import uuid4
 
 import torch
 
-from faustnet.errors import FaustnetError, require
+from faustnet.errors import OUT_OF_MEMORY, FaustnetError, require
 from faustnet.reproduce.claims import BEAT, Beating, holder_of, sweep, take
 from faustnet.reproduce.results import ResultTable, accuracy, is_done, read_result, writing_to
 from faustnet.reproduce.runner import Order, Outcome, What, answer, attempt
 from faustnet.reproduce.wanted import Job
 from faustnet.reproduce.workers import Pool, Workers
-from faustnet.system.devices import OUT_OF_MEMORY
-from faustnet.training.signals import on_signals
+from faustnet.training.trainer import on_signals
 
 ATTEMPTS = 2  # at a run whose worker dies, beside others; then there is one more without them
 SHARE = 0.1  # of the time, for tables that are written meanwhile: a large one takes a second

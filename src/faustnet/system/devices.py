@@ -9,9 +9,8 @@ from shutil import which
 
 import torch
 
-from faustnet.errors import FaustnetError, unknown
+from faustnet.errors import OUT_OF_MEMORY, FaustnetError, unknown
 
-OUT_OF_MEMORY = "There is not enough memory for this: make the network, the batch or the images smaller."
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 

@@ -1,0 +1,30 @@
+"""Values that help texts show.
+
+They are repeated here because the modules that define them import torch, which takes seconds; a test compares both.
+"""
+
+from typing import Any
+
+RECIPE: dict[str, Any] = {
+    "dataset": "digits",
+    "method": "faust-representative",
+    "seed": 0,
+    "network.widths": [500, 500, 500],
+    "network.embedding": 256,
+    "optimiser.learning_rate": 0.001,
+    "training.epochs": 20,
+    "training.batch_size": 256,
+    "training.schedule": "auto",
+}
+RECIPES = ("cifar10", "digits", "mnist", "best/DATASET/NAME", "paper/METHOD", "tuned/DATASET/METHOD")
+DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")
+LARGEST_IMAGE = 512  # pixels per side
+BENCH_PARTS = ("steps", "scaling", "prediction", "memory", "convolutions", "early-exit", "training")
+
+# of faustnet reproduce
+FAMILIES = ("paper", "tuned")
+NETWORKS = ("3x500", "4x800")
+CLASSES = 10
+DRAWS = 20
+REFERENCES = (1, 2, 5, 10, 20, 50)
+REJECTION_DATASETS = ("mnist", "fashion-mnist")

@@ -1,0 +1,87 @@
+"""Start a training from the options of `faustnet train`, in one process or as one of several ranks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from faustnet.runs.folder import RECIPE, Run
+from faustnet.runs.recipes import Recipe, put, read_recipe, recipe_from, set_key
+from faustnet.runs.session import Stopped, follow
+from faustnet.runs.session import train as train_recipe
+from faustnet.runs.tensorboard import watching
+from faustnet.system.devices import choose_device
+from faustnet.training.distributed import Ranks, grid_size, here
+
+
+@dataclass(frozen=True)
+class Job:
+    """The training that the options describe."""
+
+    recipe: Recipe
+    folder: Path
+    resume: bool
+
+
+def recipe_table(recipe: str | None, options: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Return the tables of a recipe with the options that are not None, and then the assignments KEY=VALUE, applied."""
+    table = read_recipe(recipe) if recipe is not None else {}
+    for key, value in options.items():
+        if value is not None:
+            put(table, key, value)
+    for assignment in assignments:
+        set_key(table, assignment)
+    return table
+
+
+def launch(
+    table: Mapping[str, Any],
+    out: Path | None,
+    *,
+    resume: bool,
+    device: str,
+    data_dir: Path | None,
+    parallel: str,
+    with_tensorboard: bool,
+) -> Run | None:
+    """Train, and return the finished run; None on all ranks but the first."""
+    ranks = here()
+    size = grid_size(ranks.broadcast(parallel) if ranks else parallel, ranks.count if ranks else 1)
+    job = ranks.from_first(lambda: _job(table, out, resume, ranks)) if ranks else _job(table, out, resume)
+    where = choose_device(device)
+    grid = ranks.grid(*size, where) if ranks else None
+    try:
+        if grid and not grid.is_first:
+            follow(job.recipe, grid, data_dir=data_dir)
+            return None
+        return train_recipe(
+            job.recipe,
+            job.folder,
+            device=grid.device if grid else where,
+            progress=watching(job.folder, with_tensorboard),
+            data_dir=data_dir,
+            resume=job.resume,
+            communicator=grid,
+        )
+    except Stopped:
+        typer.echo(f"Stopped. The run is saved; continue it with: faustnet train --resume --out {job.folder}", err=True)
+        raise typer.Exit(130) from None
+
+
+def _job(table: Mapping[str, Any], out: Path | None, resume: bool, ranks: Ranks | None = None) -> Job:
+    """Complete the recipe and choose the folder. Ranks that torchrun has restarted continue the run that they had begun."""
+    begun = ranks.begun if ranks else None
+    folder = Path(begun) if begun else out
+    resume = resume or bool(begun and (Path(begun) / RECIPE).exists())
+    recipe = recipe_from(table, Run.open(folder).recipe if resume and folder else None)
+    return Job(recipe, folder or _free_folder(f"{Path(recipe.dataset).stem}-{recipe.method}"), resume)
+
+
+def _free_folder(name: str) -> Path:
+    """Return runs/NAME, or the first of runs/NAME-2, runs/NAME-3, … that does not exist."""
+    number = 1
+    while (folder := Path("runs") / (name if number == 1 else f"{name}-{number}")).exists():
+        number += 1
+    return folder

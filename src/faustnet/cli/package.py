@@ -1,0 +1,88 @@
+"""Commands about the package itself: methods, datasets and bench."""
+
+import inspect
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from faustnet.cli.defaults import BENCH_PARTS
+from faustnet.cli.options import AsJson, DataDir, Device, check_writable, option, print_json
+from faustnet.errors import FaustnetError, require, unknown
+from faustnet.system.interrupts import importing
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Method to describe.", show_default="list all")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the training methods and their options, or describe one method."""
+    with importing():
+        from faustnet.methods import METHODS, LocalMethod, method_named
+        from faustnet.report.tables import print_table
+    chosen = [method_named(name)] if name else list(METHODS.values())
+    if as_json:
+        about = [(m.name, m.summary, issubclass(m, LocalMethod), m.options()) for m in chosen]
+        print_json([dict(zip(("name", "summary", "local", "options"), facts, strict=True)) for facts in about])
+        return
+    rows = [(m.name, m.summary, "\n".join(f"{o} = {json.dumps(v)}" for o, v in m.options().items())) for m in chosen]
+    print_table(("method", "summary", "options, set with --set options.NAME=VALUE"), rows)
+    typer.echo(inspect.getdoc(chosen[0]) if name else "Describe one with: faustnet methods NAME")
+
+
+def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List the data sets that can be given by name, and the formats of your own data."""
+    with importing():
+        from faustnet.data import DATASETS, data_folder
+        from faustnet.report.tables import print_table
+    if as_json:
+        print_json([{"name": name, "about": about} for name, (_, about) in DATASETS.items()])
+        return
+    rows = [(name, about) for name, (_, about) in DATASETS.items()]
+    rows.append(("FOLDER", "your own images: FOLDER/CLASS/*.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…"))
+    rows.append(("SHARDS", "your own images, any number of them: a folder written by 'faustnet shards'"))
+    rows.append(("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test"))
+    print_table(("data set", "description"), rows)
+    typer.echo(f"Downloads are stored in {data_folder(data_dir)}.")
+
+
+def bench(
+    parts: Annotated[
+        list[str] | None, typer.Argument(help=f"Parts to measure: {', '.join(BENCH_PARTS)}.", show_default="all")
+    ] = None,
+    out: Annotated[
+        Path | None, option("JSON file for the measurements; an existing file is overwritten.", "no file")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Seconds to time each case of steps, scaling and prediction.")] = 10,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """Measure the time and memory of training and prediction, next to backpropagation in plain PyTorch.
+
+    All parts together take about 15 minutes on two CPU cores. early-exit and training use Fashion-MNIST and CIFAR-10, which
+    are downloaded if they are missing.
+    """
+    for part in parts or []:
+        if part not in BENCH_PARTS:
+            raise unknown("part of the benchmark", part, BENCH_PARTS)
+    require(0 < seconds < float("inf"), f"--seconds must be a positive number, got {seconds}.")
+    if out is not None:
+        check_writable(out)
+    with importing():
+        from faustnet.bench import run as run_bench
+        from faustnet.system.devices import choose_device
+        from faustnet.system.files import write_whole
+    where = choose_device(device)
+    if where.type == "mps":
+        raise FaustnetError("The benchmark runs on CPUs and CUDA devices only: use --device cpu.")
+
+    def save(found: dict[str, Any]) -> None:
+        if out is not None:
+            write_whole(out, (json.dumps(found, indent=1) + "\n").encode())
+
+    try:
+        run_bench(parts or list(BENCH_PARTS), where, seconds, data_dir, typer.echo, save)
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped. {f'The completed parts are in {out}.' if out else 'Nothing was saved.'}", err=True)
+        raise typer.Exit(130) from None
