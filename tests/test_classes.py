@@ -249,7 +249,7 @@ def test_a_class_is_added_by_one_command(
 
     answer = faustnet("add-class", run, LEFT_OUT, tmp_path / "examples", "--device", "cpu")
     assert answer.code == 0
-    assert "knows 10 classes now: 0, 1, 2, 3, 4, 5, 7, 8, 9, 6" in answer.out
+    assert "now has 10 classes: 0, 1, 2, 3, 4, 5, 7, 8, 9, 6" in answer.out
     assert f"Predictions for the 10 examples of {LEFT_OUT}, before: " in answer.out
     expected = Model.load(model).method.state_dict()
     direct = runs["faust-representative"].model().add_class(str(LEFT_OUT), examples).method.state_dict()
@@ -298,7 +298,7 @@ def test_a_run_is_calibrated_by_one_command(faustnet: Command, whole: Run, digit
     assert Run(run).model().threshold == whole.model().calibrate(held_out.pixels, 0.9).threshold
     found = json.loads(faustnet("predict", run, *paths, "--reject", "--json", "--device", "cpu").out)
     assert [entry["class_name"] for entry in found] == ["unknown", "unknown"]
-    assert "--exit-margin or --reject" in faustnet("predict", run, *paths, "--reject", "--exit-margin", "1").sentence
+    assert "--exit-margin and --reject exclude" in faustnet("predict", run, *paths, "--reject", "--exit-margin", "1").sentence
 
     np.savez(
         tmp_path / "mine.npz",

@@ -87,6 +87,7 @@ def test_an_interrupted_run_ends_at_the_weights_of_one_that_was_not(
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.InconsistentVersionWarning")
+@pytest.mark.filterwarnings("ignore:faustnet:DeprecationWarning")
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_pickled_estimator_predicts_as_before(name: str) -> None:
     estimator = pickle.loads((VERSION / f"{name}.pickle").read_bytes())

@@ -1,56 +1,198 @@
-"""Imports point one way."""
+"""The order of the packages, the public names, and the import paths of version 0.1."""
 
 import ast
+import importlib
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 import faustnet
+from faustnet._deprecated import MODULES, NAMES, REMOVAL
+from faustnet.methods import METHODS
 
 ROOT = Path(faustnet.__file__).parent
 LEVELS = [
-    {"errors", "files", "history", "version", "paper"},
-    {"devices", "environment", "facts", "kernels", "locks", "randomness", "report", "slices", "tables"},
-    {"losses", "layers", "optimisers", "data"},
-    {"blocks", "stacks", "references", "precision", "read_outs"},
-    {"network"},
+    {"errors", "version", "_lazy", "_deprecated"},
+    {"system"},
+    {"losses", "nn", "data"},
     {"methods"},
-    {"schedules", "evaluation"},
-    {"distributed"},
     {"training"},
-    {"recipes"},
-    {"model"},
-    {"checkpoints"},
-    {"runs", "progress"},
-    {"running"},
-    {"tracking"},
-    {"api", "bench", "estimator", "inspection"},
-    {"reproduce", "export"},
-    {"cli", "__init__"},
-    {"__main__"},
+    {"runs"},
+    {"api", "bench", "estimator", "report", "testing"},
+    {"export", "reproduce"},
+    {"cli"},
+    {"__init__", "__main__"},
 ]
-LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
+LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
+FILES = {path: ".".join(path.relative_to(ROOT.parent).with_suffix("").parts) for path in sorted(ROOT.rglob("*.py"))}
+MODULE_NAMES = {name.removesuffix(".__init__") for name in FILES.values()}
 
 
-def rooms_imported(path: Path) -> set[str]:
+def imports(path: Path) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The import statements of a file, also those in functions, without those for type checkers."""
+
+    def visit(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            for child in ast.iter_child_nodes(node):
+                yield from visit(child)
+
+    yield from visit(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def own_modules(path: Path) -> set[str]:
+    """The modules of this package that a file imports."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in imports(path):
         if isinstance(node, ast.Import):
             assert not any(alias.name.startswith("faustnet") for alias in node.names), "write: from faustnet.x import y"
-        if isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, "write: from faustnet.x import y"
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "faustnet":
-            found |= {node.module.split(".")[1]} if "." in node.module else {alias.name for alias in node.names}
+            if node.module and node.module.split(".")[0] == "faustnet":
+                inner = {f"{node.module}.{alias.name}" for alias in node.names} & MODULE_NAMES
+                names_only = len(inner) < len(node.names)
+                found |= inner | ({node.module} if names_only and node.module != "faustnet" else set())
     return found
 
 
-def test_every_import_points_to_a_room_below() -> None:
-    for path in ROOT.rglob("*.py"):
-        room = path.relative_to(ROOT).parts[0].removesuffix(".py")
-        assert room in LEVEL, f"{room} has no place in the order of rooms yet"
-        for other in rooms_imported(path) - {room}:
-            assert LEVEL[other] < LEVEL[room], f"{path.name} imports from {other}, which is not below {room}"
+def package_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def test_imports_point_to_packages_on_the_same_level_or_below() -> None:
+    for path, name in FILES.items():
+        package = package_of(name)
+        assert package in LEVEL, f"{package} has no level yet"
+        for other in own_modules(path):
+            assert LEVEL[package_of(other)] <= LEVEL[package], f"{name} imports {other}"
+
+
+def test_the_modules_import_each_other_without_cycles() -> None:
+    """Also between packages of one level, and within a package. A module does not need its own package's `__init__`."""
+    graph = {}
+    for path, name in FILES.items():
+        module = name.removesuffix(".__init__")
+        graph[module] = {other for other in own_modules(path) if not module.startswith(f"{other}.")}
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 def test_methods_know_nothing_of_files_or_of_where_data_come_from() -> None:
     for path in (ROOT / "methods").glob("*.py"):
-        assert not rooms_imported(path) & {"data", "training", "runs", "schedules"}
+        assert not any(package_of(name) == "data" for name in own_modules(path))
         assert "pathlib" not in path.read_text(encoding="utf-8")
+
+
+def fresh_python(program: str) -> str:
+    answer = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+def test_the_report_imports_no_torch() -> None:
+    modules = [name for name in MODULE_NAMES if name.startswith("faustnet.report")]
+    lines = "\n".join(f"import {name}" for name in modules)
+    assert fresh_python(f"{lines}\nimport sys; print('torch' in sys.modules)") == "False\n"
+
+
+def test_the_public_names_are_listed_before_anything_slow_is_imported() -> None:
+    program = (
+        "import faustnet, json, sys; print(json.dumps([dir(faustnet), 'torch' in sys.modules, 'numpy' in sys.modules]))"
+    )
+    assert json.loads(fresh_python(program)) == [sorted(faustnet.__all__), False, False]
+
+
+PUBLIC = [name for name in faustnet.__all__ if name != "testing" or find_spec("faustnet.testing")]
+
+
+def test_every_public_name_is_found_after_a_plain_import() -> None:
+    program = f"import faustnet\nfor name in {PUBLIC}: getattr(faustnet, name)\nfaustnet.losses.tuplet_loss"
+    fresh_python(program)
+    assert {method.__name__ for method in METHODS.values()} <= set(PUBLIC)
+    assert all(getattr(faustnet, method.__name__) is method for method in METHODS.values())
+    with pytest.raises(AttributeError, match="module 'faustnet' has no attribute 'trian'"):
+        faustnet.trian  # noqa: B018
+
+
+@pytest.fixture
+def unimported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old modules are imported anew, as in a new process."""
+    for name in [*sys.modules]:
+        if any(f"{name}.".startswith(f"{old}.") for old in MODULES):
+            monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.usefixtures("unimported")
+@pytest.mark.parametrize(("old", "new"), [item for item in MODULES.items() if item[0] not in MODULE_NAMES])
+def test_an_old_module_path_leads_to_the_new_one_with_a_warning(old: str, new: str) -> None:
+    if new == "faustnet.nn.kernels":
+        pytest.importorskip("triton")
+    with pytest.warns(DeprecationWarning, match=rf"{old} has moved to {new}; .* removed in version {REMOVAL}") as warned:
+        module = importlib.import_module(old)
+    assert warned[0].filename == importlib.__file__, "the line that imports the module is named"
+    for name in dir(importlib.import_module(new)):
+        assert getattr(module, name) is getattr(importlib.import_module(new), name) or name.startswith("__")
+    with pytest.raises(AttributeError, match=f"module '{old}' has no attribute 'nothing'"):
+        module.nothing  # noqa: B018
+
+
+DOCUMENTED = {  # in version 0.1
+    "faustnet": ["FaustClassifier", "FaustnetError", "load", "train"],
+    "faustnet.data": ["DataSet", "Images"],
+    "faustnet.errors": ["require"],
+    "faustnet.estimator": ["FaustClassifier"],
+    "faustnet.evaluation": ["EarlyExit", "Evaluation"],
+    "faustnet.history": ["Epoch"],
+    "faustnet.losses": [
+        "competitive_loss", "exact", "goodness", "goodness_by_group", "goodness_loss", "marginal_contrastive_loss", "mixed",
+        "paired_squared_distances", "reference_tuplet_loss", "similarity_matching_loss", "soft_minimum", "squared_distances",
+        "symmetric_loss", "triplet_loss", "tuplet_loss",
+    ],
+    "faustnet.methods": ["METHODS", "LocalMethod", "Method", "Source"],
+    "faustnet.methods.base": ["LocalMethod"],
+    "faustnet.model": ["EarlyPrediction", "Model", "Prediction"],
+    "faustnet.network": ["Network", "NetworkSettings", "Shape", "embedding_network"],
+    "faustnet.recipes": ["Recipe", "recipe_from"],
+    "faustnet.references": ["References", "reference_scores"],
+    "faustnet.runs": ["Run"],
+    "faustnet.training": ["Trainer", "TrainingSettings"],
+}  # fmt: skip
+PICKLED = {  # by version 0.1
+    "faustnet.layers": ["DenseLayer", "Linear"],
+    "faustnet.methods.base": ["MixUp", "PredictionSettings"],
+    "faustnet.methods.objective": ["Objective"],
+    "faustnet.model": ["Model"],
+    "faustnet.network": ["Network", "NetworkSettings"],
+    "faustnet.optimisers.settings": ["OptimiserSettings"],
+    "faustnet.recipes": ["DataSettings", "Recipe"],
+    "faustnet.references": ["References"],
+    "faustnet.training": ["TrainingSettings"],
+}
+
+
+@pytest.mark.usefixtures("unimported")
+@pytest.mark.filterwarnings("ignore:faustnet:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(module, name) for table in (DOCUMENTED, PICKLED) for module, names in table.items() for name in names],
+)
+def test_the_names_of_the_last_version_are_found(module: str, name: str) -> None:
+    found = pickle.loads(f"c{module}\n{name}\n.".encode())
+    assert getattr(importlib.import_module(module), name) is found
+
+
+@pytest.mark.parametrize(("old", "name"), [(old, name) for old, names in NAMES.items() for name in names])
+def test_a_name_that_moved_by_itself_is_found_with_a_warning(old: str, name: str) -> None:
+    new = NAMES[old][name]
+    if old in MODULES or find_spec(new) is None:
+        pytest.skip("its whole module warns, or the name has not moved")
+    with pytest.warns(DeprecationWarning, match=rf"{old}\.{name} has moved to {new}\.{name}; .* version {REMOVAL}"):
+        found = getattr(importlib.import_module(old), name)
+    assert found is getattr(importlib.import_module(new), name)

@@ -311,7 +311,7 @@ def test_shards_are_made_and_used_by_commands(
 ) -> None:
     made = faustnet("shards", pictures, tmp_path / "shards", "--image-size", 12)
     assert made.code == 0
-    assert "to test on, of 3×12×12, in 2 classes" in made.out
+    assert "test images of 3×12×12, 2 classes" in made.out
     assert "cat/0.png" in made.err
     same_data(load_data(str(tmp_path / "shards")), load_data(str(pictures), image_size=12))
     small = ("--widths", "20,20", "--batch-size", 16, "--epochs", 2, "--set", "training.validation=0.2")

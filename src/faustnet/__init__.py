@@ -1,22 +1,96 @@
-"""Train neural networks layer by layer, by similarity, without backpropagation between layers."""
+"""Train neural networks layer by layer, by similarity, without backpropagation between layers.
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+The names in `__all__` are the public interface. They are imported when they are first used.
+"""
 
+from typing import TYPE_CHECKING
+
+from faustnet import _deprecated
+from faustnet._lazy import lazy_attributes
 from faustnet.errors import FaustnetError
 from faustnet.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from faustnet import data, losses, methods, nn
     from faustnet.api import load, train
     from faustnet.estimator import FaustClassifier
+    from faustnet.methods import LocalMethod, Method
+    from faustnet.methods.backprop import Backprop
+    from faustnet.methods.centroid import FaustCentroid
+    from faustnet.methods.collaborative import CollaborativeFF
+    from faustnet.methods.cwc import CwC
+    from faustnet.methods.faust import FaustPrototype, FaustRepresentative, FaustTriplet, FaustTuplet
+    from faustnet.methods.ffcm import FFCM
+    from faustnet.methods.forward_forward import ForwardForward
+    from faustnet.methods.symba import SymBa
+    from faustnet.methods.trifecta import Trifecta
+    from faustnet.nn.network import Network
+    from faustnet.runs.folder import Run
+    from faustnet.runs.model import Model
+    from faustnet.training.trainer import Trainer
 
-__all__ = ["FaustClassifier", "FaustnetError", "__version__", "load", "train"]
+__all__ = [
+    "FFCM",
+    "Backprop",
+    "CollaborativeFF",
+    "CwC",
+    "FaustCentroid",
+    "FaustClassifier",
+    "FaustPrototype",
+    "FaustRepresentative",
+    "FaustTriplet",
+    "FaustTuplet",
+    "FaustnetError",
+    "ForwardForward",
+    "LocalMethod",
+    "Method",
+    "Model",
+    "Network",
+    "Run",
+    "SymBa",
+    "Trainer",
+    "Trifecta",
+    "__version__",
+    "data",
+    "load",
+    "losses",
+    "methods",
+    "nn",
+    "testing",
+    "train",
+]
 
-ROOMS = {"load": "api", "train": "api", "FaustClassifier": "estimator"}
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "Backprop": "faustnet.methods.backprop",
+        "CollaborativeFF": "faustnet.methods.collaborative",
+        "CwC": "faustnet.methods.cwc",
+        "FFCM": "faustnet.methods.ffcm",
+        "FaustCentroid": "faustnet.methods.centroid",
+        "FaustClassifier": "faustnet.estimator",
+        "FaustPrototype": "faustnet.methods.faust",
+        "FaustRepresentative": "faustnet.methods.faust",
+        "FaustTriplet": "faustnet.methods.faust",
+        "FaustTuplet": "faustnet.methods.faust",
+        "ForwardForward": "faustnet.methods.forward_forward",
+        "LocalMethod": "faustnet.methods",
+        "Method": "faustnet.methods",
+        "Model": "faustnet.runs.model",
+        "Network": "faustnet.nn.network",
+        "Run": "faustnet.runs.folder",
+        "SymBa": "faustnet.methods.symba",
+        "Trainer": "faustnet.training.trainer",
+        "Trifecta": "faustnet.methods.trifecta",
+        "load": "faustnet.api",
+        "train": "faustnet.api",
+    },
+    modules=("data", "losses", "methods", "nn", "testing"),
+)
 
 
-def __getattr__(name: str) -> Any:
-    """What is in the other rooms when it is asked for: torch and scikit-learn are slow to import."""
-    if name not in ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"faustnet.{ROOMS[name]}"), name)
+def __dir__() -> list[str]:
+    return __all__
+
+
+_deprecated.install()

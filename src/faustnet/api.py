@@ -1,4 +1,4 @@
-"""The two functions that a script needs."""
+"""The two functions that most scripts need."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,9 +21,11 @@ def train(
     resume: bool = False,
     tensorboard: bool = False,
 ) -> Run:
-    """Train what `recipe` describes, in tables as a recipe file has them, into the folder `out`. With `tensorboard` there
-    are curves for it in `out`/tensorboard too. Ctrl-C ends it after a batch, with all that was done kept in `out`, and
-    raises KeyboardInterrupt; with `resume` it goes on from there.
+    """Train the network that a recipe describes, write the run folder `out`, and return the run.
+
+    `recipe` has the tables of a recipe file. `device` is "auto", "cpu", "cuda" or "mps". With `tensorboard`, TensorBoard
+    files are written to `out`/tensorboard too. Ctrl-C stops the training after the current batch, saves it, and raises
+    KeyboardInterrupt; with `resume` it continues from there.
 
     >>> run = train({"dataset": "mnist", "network": {"widths": [500, 500, 500]}, "training": {"epochs": 5}}, "runs/mnist")
     >>> run.metrics["test_accuracy"]
@@ -39,5 +41,5 @@ def train(
 
 
 def load(run: str | Path, *, device: str = "auto") -> Model:
-    """The model of a finished run, or of a model file, ready to predict: `load("runs/mnist").predict(pixels)`."""
+    """Return the model of a finished run or of a model file, for example `load("runs/mnist").predict(pixels)`."""
     return model_at(Path(run), choose_device(device))

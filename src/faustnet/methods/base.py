@@ -10,6 +10,7 @@ from typing import Any, ClassVar, get_type_hints
 import torch
 from torch import Tensor, nn
 
+from faustnet._deprecated import moved_names
 from faustnet.errors import FaustnetError, require
 from faustnet.methods.source import Source, some_positions
 from faustnet.nn.network import Network, NetworkSettings, Shape
@@ -257,3 +258,6 @@ class LocalMethod(Method):
         """Yield one loss per layer, (1,); its graph spans that layer only."""
         for number, embedding in enumerate(self.network.embeddings(self.rows(x, y))):
             yield self.local_loss(embedding, y, number).unsqueeze(0)
+
+
+__getattr__ = moved_names(__name__)

@@ -21,7 +21,7 @@ from faustnet.reproduce.results import ResultTable, accuracy, is_done, read_resu
 from faustnet.reproduce.runner import Order, Outcome, What, answer, attempt
 from faustnet.reproduce.wanted import Job
 from faustnet.reproduce.workers import Pool, Workers
-from faustnet.training.trainer import on_signals
+from faustnet.training.signals import on_signals
 
 ATTEMPTS = 2  # at a run whose worker dies, beside others; then there is one more without them
 SHARE = 0.1  # of the time, for tables that are written meanwhile: a large one takes a second
