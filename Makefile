@@ -1,7 +1,8 @@
-# make demo    train eight methods with two seeds on the digits data set and print the paper's table
-# make test    run all tests
-# make check   check lint rules, formatting and types
-# make docs    build the documentation site in site/
+# make demo      train eight methods with two seeds on the digits data set and print the paper's table
+# make test      run all tests
+# make check     check lint rules, formatting and types
+# make docs      build the documentation site in site/
+# make package   build a wheel and a source archive in dist/, and try the wheel in an empty environment
 # Every target creates the environment in .venv first.
 
 VENV ?= .venv
@@ -11,7 +12,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constr
 FAUSTNET = $(BIN)/faustnet
 DEMO = runs/demo
 
-.PHONY: demo test check docs clean
+.PHONY: demo test check docs package clean
 
 demo: $(VENV)/.installed
 	@test ! -e $(DEMO)/table1.json || rm -rf $(DEMO)
@@ -28,6 +29,12 @@ check: $(VENV)/.installed-check
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Build isolation installs hatchling, in the version of the constraints file.
+package: $(VENV)/.installed-package
+	rm -rf dist
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --outdir dist
+	.ci/package $(BIN)/python
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

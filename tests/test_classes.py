@@ -298,7 +298,7 @@ def test_a_run_is_calibrated_by_one_command(faustnet: Command, whole: Run, digit
     assert Run(run).model().threshold == whole.model().calibrate(held_out.pixels, 0.9).threshold
     found = json.loads(faustnet("predict", run, *paths, "--reject", "--json", "--device", "cpu").out)
     assert [entry["class_name"] for entry in found] == ["unknown", "unknown"]
-    assert "--exit-margin and --reject exclude" in faustnet("predict", run, *paths, "--reject", "--exit-margin", "1").sentence
+    assert "--reject exclude each other" in faustnet("predict", run, *paths, "--reject", "--exit-margin", "1").sentence
 
     np.savez(
         tmp_path / "mine.npz",
