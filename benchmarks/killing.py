@@ -31,11 +31,11 @@ from typing import Any
 
 import torch
 
-from faustnet import running
 from faustnet.data import DataSet, load_data
 from faustnet.errors import FaustnetError
 from faustnet.report.comparisons import markdown
 from faustnet.reproduce.runner import Watched
+from faustnet.runs import session
 from faustnet.runs.checkpoints import Checkpoints
 from faustnet.runs.folder import METRICS, MODEL, RECIPE, Run
 from faustnet.runs.model import ABOUT, CHECKSUM, is_whole, read_tensors
@@ -215,9 +215,9 @@ def forked(folder: Path, recipe: Recipe, data: DataSet, operation: int = 0) -> b
     if not child:
         try:
             die_before(operation, folder)
-            running.SAVE_EVERY = 0.0
+            session.SAVE_EVERY = 0.0
             begun = (folder / RECIPE).exists()
-            running.train(recipe, folder, device=CPU, progress=Watched(), resume=begun, data=data)
+            session.train(recipe, folder, device=CPU, progress=Watched(), resume=begun, data=data)
             os._exit(0)
         finally:
             traceback.print_exc()
@@ -234,7 +234,7 @@ def killed_at_every_point(recipe: Recipe, place: Path) -> dict[str, Any]:
     must not have trained before, because it is forked."""
     begin = time.perf_counter()
     data = load_data(recipe.dataset)
-    running.set_up(recipe, data, CPU)  # imports what no copy then has to
+    session.set_up(recipe, data, CPU)  # imports what no copy then has to
     forked(place / "alone", recipe, data)
     wanted = outcome(place / "alone")
     points = 0

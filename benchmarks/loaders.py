@@ -34,14 +34,13 @@ from PIL import Image
 from rich.console import Console
 from safetensors.torch import save
 
-from faustnet import tables
 from faustnet.data import DataSet, Images, cifar, load_data, read_image
 from faustnet.data.cifar import read_batch
 from faustnet.data.download import unpack_folder
 from faustnet.data.idx import read_idx
 from faustnet.data.own import ARRAYS
 from faustnet.errors import STEERING
-from faustnet.report import page
+from faustnet.report import page, tables
 from faustnet.report.card import render_card
 from faustnet.runs.folder import ENVIRONMENT, HISTORY, METRICS, RECIPE, Run
 from faustnet.runs.model import ABOUT, Model, packed

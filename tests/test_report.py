@@ -20,7 +20,6 @@ from PIL import Image
 
 import faustnet as library
 from conftest import fitting
-from faustnet import evaluation
 from faustnet.data import DataSet, Images
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS
@@ -33,6 +32,7 @@ from faustnet.runs.analysis import Pictures, balanced, fisher_score, inspect_run
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
+from faustnet.training import evaluation
 from faustnet.training.evaluation import evaluating
 from test_imports import rooms_imported
 
