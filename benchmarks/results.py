@@ -67,7 +67,7 @@ units, and FFCM uses no augmentation.
 ```sh
 python benchmarks/tuning.py ask results/study.json     # propose trials with Optuna
 python benchmarks/tuning.py run results/study.json     # train on 55,000 or 45,000 images, validate on the other 5,000
-python benchmarks/tuning.py write results/study.json   # write the best trials to src/faustnet/recipes/tuned/
+python benchmarks/tuning.py write results/study.json   # write the best trials to src/faustnet/runs/recipes/tuned/
 ```
 
 A trial is shorter than the final training: 25 epochs, 3×500, one seed. FAUST-vanilla tuplet on MNIST had nine

@@ -18,7 +18,7 @@ from faustnet.runs.session import set_up
 from faustnet.system.environment import environment
 from faustnet.training.trainer import Diverged
 
-RECIPES = Path(__file__).parents[1] / "src/faustnet/recipes"
+RECIPES = Path(__file__).parents[1] / "src/faustnet/runs/recipes"
 
 Trial = dict[str, Any]  # its result is "validation_accuracy", None if it was not trained yet
 
