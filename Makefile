@@ -1,10 +1,9 @@
-# make demo      the paper's table on the digits data set: every method, two seeds
-# make test      all tests
-# make check     lint, format and types
-# make docs      the documentation as a site, in site/
-# make package   a wheel and a source archive in dist/, tried in an empty environment
-#
-# Each target first installs what it needs into $(VENV).
+# make demo      train eight methods with two seeds on the digits data set and print the paper's table
+# make test      run all tests
+# make check     check lint rules, formatting and types
+# make docs      check that the generated pages are up to date, and build the documentation site in site/
+# make package   build a wheel and a source archive in dist/, and try the wheel in an empty environment
+# Every target creates the environment in .venv first.
 
 VENV ?= .venv
 PYTHON ?= python3
@@ -29,6 +28,7 @@ check: $(VENV)/.installed-check
 	$(BIN)/mypy
 
 docs: $(VENV)/.installed-docs
+	$(BIN)/python docs/tools/freshness.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Build isolation installs hatchling, in the version of the constraints file.

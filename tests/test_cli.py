@@ -345,14 +345,14 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--recipe", "no-such-recipe"], "There is no recipe"),
         (["--widths", "500,0"], "at least one unit"),
         (["--widths", "500,many"], "--widths takes whole numbers"),
-        (["--batch-size", "2000"], "larger than the 1437 training images"),
+        (["--batch-size", "2000"], "must be at most the number of training images, 1437, got 2000"),
         (["--set", "options.representatives=500"], "500 representatives of each class are wanted"),
         (["--set", "data.crop=8"], "data.crop must be less than 8"),
-        (["--set", "prediction.weights=[0,1]"], "There are 2 weights of votes, but faust-representative answers from 3"),
+        (["--set", "prediction.weights=[0,1]"], "prediction.weights must have one weight per voter"),
         (["--device", "tpu"], "There is no device 'tpu'"),
         (["--learning-rate", "-1"], "must be positive"),
         (["--method", "backprop", "--schedule", "greedy"], "use sequential"),
-        (["--set", "options.scale=1e38"], "The loss of layer 1 is no longer a finite number in epoch 1: try"),
+        (["--set", "options.scale=1e38"], "The loss of layer 1 is no longer finite in epoch 1: try"),
         (["--resume"], "is not a run"),
         (["--widths", "4000000000,4000000000"], "not enough memory"),
         (["--embedding", "4000000000"], "not enough memory"),
@@ -375,7 +375,7 @@ def test_mistakes_in_predicting_and_evaluating(faustnet: Command, run: Path, tmp
     (tmp_path / "text.png").write_text("not an image")
     assert "is not a readable image" in faustnet("predict", run, tmp_path / "text.png").sentence
     assert "nothing.png does not exist" in faustnet("predict", run, tmp_path / "nothing.png").sentence
-    assert "answers from 2, numbered from 1" in faustnet("evaluate", run, "--layers", "3").sentence
+    assert "layers must be different numbers from 1 to 2" in faustnet("evaluate", run, "--layers", "3").sentence
     assert "is not a run" in faustnet("predict", tmp_path, tmp_path / "text.png").sentence
     np.savez(tmp_path / "x.npz", x_train=np.zeros((4, 9)), y_train=[0, 11] * 2, x_test=np.zeros((4, 9)), y_test=[0, 11] * 2)
     assert "other classes than the model" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence

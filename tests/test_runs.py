@@ -143,7 +143,7 @@ def test_tensorboard_shows_every_curve_and_a_run_that_is_continued_goes_on_in_th
     """Killed after four epochs of which one was saved: three are trained again, and none is there twice."""
     pytest.importorskip("tensorboard")
     folder = tmp_path / "run"
-    rarely = "import faustnet.runs.session\nfaustnet.running.SAVE_EVERY = 1000.0\n"
+    rarely = "import faustnet.runs.session\nfaustnet.runs.session.SAVE_EVERY = 1000.0\n"
     words = (*QUICK, "--epochs", "6", "--tensorboard")
     start(folder, *words, before=rarely + signalled(signal.SIGKILL, 90)).communicate()
     assert len(Run(folder).history) == 1
@@ -350,7 +350,7 @@ def test_a_killed_run_continues_from_the_last_epoch_that_was_saved_to_the_same_w
 ) -> None:
     """The first epoch is saved always, and then one whenever so many seconds are over."""
     folder = tmp_path / "run"
-    often = f"import faustnet.runs.session\nfaustnet.running.SAVE_EVERY = {seconds}\n"
+    often = f"import faustnet.runs.session\nfaustnet.runs.session.SAVE_EVERY = {seconds}\n"
     process = start(folder, *LONG, before=often + signalled(signal.SIGKILL, 75))
     process.communicate()
     assert process.returncode == -signal.SIGKILL

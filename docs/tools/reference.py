@@ -17,7 +17,7 @@ from typing import Any
 import typer
 
 import faustnet
-from faustnet import losses
+from faustnet import data, losses, methods
 from faustnet.cli import app
 from faustnet.data import DATASETS, DataSet, Images
 from faustnet.methods import METHODS, LocalMethod, Method, Source
@@ -90,12 +90,8 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to do
     },
     "Measurements": {Epoch: None, Evaluation: None, EarlyExit: None},
     "Data": {DataSet: None, Images: ("shape", "split")},
-    "The contract of a method": {Method: None, LocalMethod: None, Source: None, Network: ("walk", "forward", "embed")},
-    "Loss functions": {
-        value: None
-        for name, value in vars(losses).items()
-        if inspect.isfunction(value) and value.__module__ == losses.__name__ and not name.startswith("_")
-    },
+    "The contract of a method": {Method: None, LocalMethod: None, Source: None, Network: ("embeddings", "forward", "embed")},
+    "Losses": {getattr(losses, name): None for name in losses.__all__},
 }
 
 
@@ -203,8 +199,7 @@ def python() -> Iterator[str]:
 
 def _described(thing: Any, names: Sequence[str] | None) -> Iterator[str]:
     yield f"### {thing.__name__}"
-    short = thing.__module__.removesuffix(".base").removesuffix(".images").removesuffix(".api").removesuffix(".errors")
-    where = f"{short}.{thing.__name__}"
+    where = f"{_public_module(thing)}.{thing.__name__}"
     if not inspect.isclass(thing):
         yield _text(_signature(where, thing))
         yield _prose(thing)
@@ -217,6 +212,14 @@ def _described(thing: Any, names: Sequence[str] | None) -> Iterator[str]:
         if name in names if names is not None else _is_public(name, member):
             yield _text(_signature(name, member))
             yield _prose(_function(member))
+
+
+def _public_module(thing: Any) -> str:
+    """Return the module that users import a thing from: a package that lists it, or the module that defines it."""
+    for package in (faustnet, losses, methods, data):
+        if thing.__name__ in package.__all__:
+            return package.__name__
+    return thing.__module__
 
 
 def _is_public(name: str, member: Any) -> bool:

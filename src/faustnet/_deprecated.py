@@ -50,6 +50,7 @@ MODULES = {
 
 NAMES = {  # that moved to another module than the rest of their old module
     "faustnet.layers": {"BatchNorm": "faustnet.nn.modules", "Linear": "faustnet.nn.modules"},
+    "faustnet.losses": {"exact": "faustnet.losses.formulas"},
     "faustnet.methods.base": {"MixUp": "faustnet.methods.mixup"},
 }
 

@@ -3,6 +3,7 @@
 All of them can be used in any training loop. See `formulas` for the shapes.
 """
 
+from faustnet._deprecated import moved_names
 from faustnet.losses.formulas import (
     competitive_loss,
     goodness,
@@ -33,3 +34,5 @@ __all__ = [
     "reference_tuplet_loss", "similarity_matching_loss", "soft_minimum", "squared_distances", "symmetric_loss",
     "triplet_loss", "tuplet_loss",
 ]  # fmt: skip
+
+__getattr__ = moved_names(__name__)
