@@ -17,7 +17,7 @@ from conftest import Answer
 from faustnet.data import DataSet, Images, load_data
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, Faust
-from faustnet.nn.references import KINDS, nearness, references_from
+from faustnet.nn.references import REFERENCE_KINDS, known_score, references_from
 from faustnet.reproduce.new_classes import NewClassJob, new_class_jobs, new_old_all_accuracy, summary
 from faustnet.reproduce.rejection import UNKNOWN, RejectionJob, rejection_jobs, scores_of
 from faustnet.reproduce.worker import StoppableProgress
@@ -126,7 +126,7 @@ def test_a_class_is_added_without_a_change_to_the_others(
 
 def test_what_stands_for_a_new_class_may_be_chosen(runs: dict[str, Run], examples: torch.Tensor) -> None:
     model = runs["several"].model()
-    made = {kind: model.add_class("six", examples, kind).method for kind in KINDS}
+    made = {kind: model.add_class("six", examples, kind).method for kind in REFERENCE_KINDS}
     first = {kind: method.references.layer_0[-1] for kind, method in made.items()}
     embedding = all_embeddings(model.method, model.source(model.images(examples)))[0]
     assert torch.equal(first["examples"], embedding[:4])
@@ -160,10 +160,10 @@ def test_what_cannot_become_a_class_is_refused(runs: dict[str, Run], examples: t
         other.calibrate(examples)
 
 
-def test_nearness_is_that_of_the_first_layers_nearest_class(whole: Run, digits: DataSet) -> None:
+def test_known_score_is_the_best_score_of_the_first_layer(whole: Run, digits: DataSet) -> None:
     model = whole.model()
     assert isinstance(model.method, Faust)
-    near = nearness(model.scores(digits.test.pixels[:7]))
+    near = known_score(model.scores(digits.test.pixels[:7]))
     first = all_embeddings(model.method, model.source(model.images(digits.test.pixels[:7])))[0]
     for embedding, found in zip(first, near, strict=True):
         distances = [(embedding - reference).norm().item() for reference in model.method.references.layer_0[:, 0]]
@@ -200,7 +200,7 @@ def test_a_calibrated_model_rejects_noise_and_remembers_it(
     loaded = Model.load(tmp_path / "model")
     assert loaded.threshold == calibrated.threshold
     strange = [answer.class_name == "unknown" for answer in loaded.predict(noise, reject=True)]
-    assert strange == (nearness(model.scores(noise)) < calibrated.threshold).tolist()
+    assert strange == (known_score(model.scores(noise)) < calibrated.threshold).tolist()
     assert sum(strange) > 25
     one = noise[strange.index(True)].unsqueeze(0)
     larger = loaded.add_class("noise", one).calibrate(digits.test.pixels)
@@ -326,7 +326,7 @@ def test_new_classes_are_studied_by_one_command(faustnet: Command, digits: DataS
     result = json.loads(path.read_text())
     assert (result["left_out"], result["class_name"], result["test_accuracy"] > 0.95) == (6, "6", True)
     assert [(one["examples"], one["kind"]) for one in result["added"]] == [
-        (1, "mean"), *((size, kind) for size in (10, 100) for kind in KINDS)
+        (1, "mean"), *((size, kind) for size in (10, 100) for kind in REFERENCE_KINDS)
     ]  # fmt: skip
     cells = json.loads((tmp_path / "new-classes.json").read_text())
     assert cells == summary([result])
@@ -378,7 +378,7 @@ def test_rejection_is_measured_by_every_score(
     assert found["strange"] == "shuffled"
     by_name = {one["score"]: one for one in found["scores"]}
     assert list(by_name) == list(scores_of(model))
-    near = [nearness(model.scores(images.pixels)) for images in (digits.test, strange.test)]
+    near = [known_score(model.scores(images.pixels)) for images in (digits.test, strange.test)]
     truth = np.repeat([1, 0], 360)
     assert by_name["first layer"]["auroc"] == pytest.approx(roc_auc_score(truth, torch.cat(near).numpy()))
     assert by_name["first layer"]["auroc"] > 0.9

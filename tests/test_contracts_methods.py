@@ -14,7 +14,7 @@ import faustnet
 from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, Method
-from faustnet.methods.faust import FaustPrototype
+from faustnet.methods.prototype import FaustPrototype
 from faustnet.nn.network import Network
 from faustnet.reproduce.table1 import summary, tables, texts
 from faustnet.runs.folder import Run

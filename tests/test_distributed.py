@@ -182,7 +182,7 @@ def test_a_mistake_is_told_once_and_ends_all(tmp_path: Path) -> None:
     with by_hand(2, "train", "--widths", "24,0", "--out", tmp_path / "run") as started:
         (code, said), (other_code, nothing) = ends(started)
     assert (code, other_code, nothing) == (2, 2, "")
-    assert said.startswith("faustnet: Every layer needs at least one unit")
+    assert said.startswith("faustnet: network.widths must be")
     assert not (tmp_path / "run").exists()
 
 

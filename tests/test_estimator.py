@@ -205,10 +205,10 @@ def test_few_samples_will_do() -> None:
     ("settings", "sentence"),
     [
         ({"widths": 100}, "'widths' in .* is a list of whole numbers, not 100"),
-        ({"widths": ()}, "Every layer needs at least one unit"),
+        ({"widths": ()}, "network.widths must be one or more numbers"),
         ({"epochs": 0}, "epochs and batches of 1 or more"),
         ({"batch_size": "all"}, "'batch_size' in .* is a whole number, not 'all'"),
-        ({"representatives": 0}, "at least one representative, not 0"),
+        ({"representatives": 0}, "options.representatives must be at least 1, got 0"),
         ({"representatives": "many"}, "'representatives' in .* is a whole number"),
         ({"learning_rate": -1.0}, "learning rate must be positive"),
         ({"label_smoothing": 1.0}, "from 0 to below 1"),

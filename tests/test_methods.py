@@ -291,7 +291,7 @@ def test_the_one_pass_read_out_sees_all_layers_but_the_first_under_a_neutral_lab
 def test_images_too_small_for_the_labels_are_refused() -> None:
     from faustnet.methods import build
 
-    with pytest.raises(FaustnetError, match="no room for 10 labels"):
+    with pytest.raises(FaustnetError, match="Images must have more than 10 values, one per class, got 9"):
         build("forward-forward", (1, 3, 3), 10, SMALL, {})
 
 
@@ -532,3 +532,12 @@ def test_losses_are_in_single_precision_whatever_is_multiplied_in(name: str, sou
 def test_batch_norm_refuses_single_images(source: ImageSource, held_out: ImageSource) -> None:
     with pytest.raises(FaustnetError, match="must be at least 2 for networks with batch norm, got 1"):
         small_trainer("backprop", source, held_out, network=NetworkSettings((8,), norm="batch"), batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("backprop", {"mixup": 0.5}), ("forward-forward", {}), ("faust-centroid", {})]
+)
+def test_labels_out_of_range_are_refused(name: str, options: dict[str, float], source: ImageSource) -> None:
+    method, (x, y) = started(name, source, **options), batch(source)
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        list(method.losses(x, torch.full_like(y, 10)))

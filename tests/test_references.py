@@ -7,10 +7,10 @@ from faustnet.errors import FaustnetError
 from faustnet.nn.references import (
     ClassIndex,
     choose_representatives,
-    middles,
-    moved_centroids,
+    medoids,
     named_representatives,
     reference_scores,
+    updated_centroids,
 )
 
 LABELS = torch.tensor([2, 0, 1, 1, 0, 2, 1, 1])
@@ -39,18 +39,18 @@ def test_representatives_are_different_images_of_their_class_in_order() -> None:
     assert len(set(chosen.tolist())) == 6
 
 
-def test_a_single_middle_is_the_medoid() -> None:
+def test_the_medoid_of_one_cluster_has_the_smallest_distances() -> None:
     rows = torch.randn(60, 5, generator=torch.Generator().manual_seed(3))
     sums = [sum(float((a - b).square().sum()) for b in rows) for a in rows]
-    assert middles(rows, 1).tolist() == [sums.index(min(sums))]
+    assert medoids(rows, 1).tolist() == [sums.index(min(sums))]
 
 
-def test_middles_stand_for_their_clusters_and_are_different() -> None:
+def test_medoids_are_different_rows_of_different_clusters() -> None:
     torch.manual_seed(0)
     centres = torch.tensor([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
     rows = (centres[:, None] + 0.3 * torch.randn(3, 20, 2)).flatten(0, 1)
-    assert sorted((middles(rows, 3) // 20).tolist()) == [0, 1, 2]
-    assert len(set(middles(torch.zeros(7, 2), 5).tolist())) == 5, "even where all rows are the same"
+    assert sorted((medoids(rows, 3) // 20).tolist()) == [0, 1, 2]
+    assert len(set(medoids(torch.zeros(7, 2), 5).tolist())) == 5, "even where all rows are the same"
 
 
 def test_clusters_are_made_within_each_class() -> None:
@@ -62,7 +62,7 @@ def test_clusters_are_made_within_each_class() -> None:
 
 
 def test_too_few_images_for_the_representatives_is_an_error_that_names_the_class() -> None:
-    with pytest.raises(FaustnetError, match=r"'apple' has 2 training images, but 3"):
+    with pytest.raises(FaustnetError, match=r"options.representatives must be at most 2, .* of class 'apple', got 3"):
         choose_representatives(ClassIndex(LABELS, 3), NAMES, 3)
 
 
@@ -71,7 +71,12 @@ def test_named_representatives_are_sorted_by_class() -> None:
 
 
 @pytest.mark.parametrize(
-    ("positions", "said"), [([1, 3], "0 of the named"), ([1, 3, 0, 2], "2 of the named"), ([1, 3, 8], "no training image 8")]
+    ("positions", "said"),
+    [
+        ([1, 3], "but contains 0 of class .cup"),
+        ([1, 3, 0, 2], "but contains 2 of class .bear"),
+        ([1, 3, 8], "from 0 to 7, got 8"),
+    ],
 )
 def test_wrongly_named_representatives_are_refused(positions: list[int], said: str) -> None:
     with pytest.raises(FaustnetError, match=said):
@@ -107,7 +112,7 @@ def test_centroids_take_in_the_mean_of_their_class_and_the_gradient_flows_throug
     torch.manual_seed(0)
     centroids, embedding = torch.randn(2, 3, 4).double(), torch.randn(2, 5, 4).double().requires_grad_()
     labels, shares = torch.tensor([1, 0, 1, 1, 0]), torch.tensor([0.3, 1.0, 0.5]).double()
-    found = moved_centroids(centroids, embedding, labels, shares)
+    found = updated_centroids(centroids, embedding, labels, shares)
     for layer in range(2):
         for number in range(2):
             members = [embedding[layer, i] for i in range(5) if labels[i] == number]
@@ -119,3 +124,9 @@ def test_centroids_take_in_the_mean_of_their_class_and_the_gradient_flows_throug
     expected_gradient = torch.zeros_like(embedding)
     expected_gradient[0, [1, 4]] = 0.3 / 2
     torch.testing.assert_close(gradient, expected_gradient)
+
+
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_centroids_refuse_labels_out_of_range(wrong: int) -> None:
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        updated_centroids(torch.zeros(3, 4), torch.randn(2, 4), torch.tensor([0, wrong]), torch.ones(3))

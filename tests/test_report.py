@@ -110,7 +110,7 @@ def test_as_many_images_of_one_class_as_of_another() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_layer_embeddings_of_every_method(name: str, digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "CHUNK", 100)
+    monkeypatch.setattr(evaluation, "CPU_CHUNK", 100)
     network = asdict(fitting(name, NetworkSettings(**NETWORK)))
     model = Model.fresh(recipe_from({"method": name, "network": network}), digits.train, digits.class_names)
     found = layer_embeddings(model, digits.test)

@@ -298,7 +298,7 @@ def test_damaged_metrics_are_named(content: str, finished: Run, faustnet: Comman
 def test_a_mistake_that_shows_late_leaves_no_folder(faustnet: Command, tmp_path: Path) -> None:
     answer = faustnet("train", "--out", tmp_path / "run", "--set", "options.representatives=1000")
     assert answer.code == 2
-    assert "training images, but 1000 representatives of each class are wanted" in answer.sentence
+    assert "options.representatives must be at most" in answer.sentence
     assert not (tmp_path / "run").exists()
 
 

@@ -16,7 +16,7 @@ from faustnet.nn.precision import matmul_precision
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import set_up, train
-from faustnet.training.evaluation import CHUNK, CHUNK_ON_GPU, early_exits, evaluating
+from faustnet.training.evaluation import CPU_CHUNK, GPU_CHUNK, early_exits, evaluating
 from faustnet.training.history import Epoch
 from faustnet.training.trainer import Trainer
 
@@ -44,7 +44,7 @@ def measure(widths: tuple[int, ...], embedding: int, device: torch.device, secon
     torch.manual_seed(0)
     case = Case()
     rows = torch.randn(PREDICTED, case.inputs, device=device)
-    chunks = rows.split(CHUNK_ON_GPU if device.type == "cuda" else CHUNK)
+    chunks = rows.split(GPU_CHUNK if device.type == "cuda" else CPU_CHUNK)
     shape, settings = (case.inputs, 1, 1), NetworkSettings(widths, embedding)
     methods = {name: build(name, shape, case.classes, settings, {}).to(device) for name in NAMES}
 

@@ -1,4 +1,4 @@
-"""The methods, by name. A new one is a file in this folder and a line in METHODS."""
+"""All methods, by name. To add one, add a module to this package and a line to METHODS."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,12 +9,14 @@ from faustnet.methods.base import STATISTICS_IMAGES, LocalMethod, Method, Predic
 from faustnet.methods.centroid import FaustCentroid
 from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.cwc import CwC
-from faustnet.methods.faust import Faust, FaustPrototype, FaustRepresentative, FaustTriplet, FaustTuplet
+from faustnet.methods.faust import Faust, FaustRepresentative
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
+from faustnet.methods.prototype import FaustPrototype
 from faustnet.methods.source import Source, some_positions
 from faustnet.methods.symba import SymBa
 from faustnet.methods.trifecta import Trifecta
+from faustnet.methods.vanilla import FaustTriplet, FaustTuplet
 from faustnet.nn.network import NetworkSettings, Shape
 from faustnet.system.devices import check_memory
 
@@ -49,7 +51,7 @@ def method_named(name: str) -> type[Method]:
 
 
 def build(name: str, shape: Shape, classes: int, network: NetworkSettings, options: Mapping[str, Any]) -> Method:
-    """A fresh method for images of this shape. Draws its weights from torch's global generator."""
+    """Return a new method for images of this shape. Its initial weights are drawn from torch's global generator."""
     method = method_named(name)
     check_memory(network.weights(shape))
     return method(method.make_network(shape, classes, network), classes, **options)

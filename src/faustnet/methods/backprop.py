@@ -1,36 +1,35 @@
-"""Backpropagation: the yardstick."""
+"""Backpropagation, the baseline."""
 
 from collections.abc import Iterator
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from faustnet.losses.formulas import exact, mixed
 from faustnet.methods.base import Method
 from faustnet.methods.mixup import MixUp, check_label_smoothing
-from faustnet.nn.modules import Linear
+from faustnet.nn.modules import Linear, one_hot
 from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
 
 
 class Backprop(Method):
-    """The same layers without projections, and of convolutional layers' heads only the last one's; a linear read-out, cross
-    entropy, and one gradient through it all.
+    """The same layers as FAUST without projections, and without heads except that of the last convolutional layer. A linear
+    classifier after the last layer, trained end to end with the cross entropy.
 
-    `mixup` is the α of MixUp: images of a batch are blended in pairs, and so are their labels.
+    `mixup` is the α of MixUp, which blends pairs of images of a batch and their labels.
     """
 
     name: ClassVar[str] = "backprop"
     title: ClassVar[str] = "Backpropagation"
-    summary: ClassVar[str] = "one loss at the output, its gradient sent back through every layer"
+    summary: ClassVar[str] = "one loss at the output, with its gradient through all layers"
 
     def __init__(self, network: Network, classes: int, *, label_smoothing: float = 0.0, mixup: float = 0.0):
         super().__init__(network, classes)
         check_label_smoothing(label_smoothing)
         self.label_smoothing = label_smoothing
         self.read_out = Linear(network[-1].embedding_size, classes)
-        self.mixing = MixUp(mixup)  # last, so that the weights are the same with and without
+        self.mixing = MixUp(mixup)  # last, so that it does not change the random weights
 
     @classmethod
     def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
@@ -48,7 +47,7 @@ class Backprop(Method):
         own = self.mixing.own(len(x))
         last = functional.dropout(self.network.embed(mixed(x.flatten(1), own)), self.network.dropout, self.training)
         output = exact(self.read_out(last))
-        target = y if own is None else mixed((y.unsqueeze(1) == torch.arange(self.classes, device=y.device)).to(output), own)
+        target = y if own is None else mixed(one_hot(y, self.classes).to(output), own)
         yield functional.cross_entropy(output, target, label_smoothing=self.label_smoothing).unsqueeze(0)
 
     def scores(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""FAUST with centroids that are kept as running means while training."""
+"""FAUST with centroids that are updated while training."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -7,28 +7,31 @@ import torch
 from torch import Tensor
 
 from faustnet.errors import require
-from faustnet.losses.objective import Contrastive, Objective, ReferenceTuplet, SimilarityMatching
 from faustnet.methods.faust import FaustShared
 from faustnet.methods.source import Source
+from faustnet.nn.modules import one_hot
 from faustnet.nn.network import Network
-from faustnet.nn.references import ClassIndex, moved_centroids
+from faustnet.nn.references import ClassIndex, updated_centroids
 
-FIRST_IMAGES = 16  # of each class, that its centroids begin with
+FIRST_IMAGES = 16  # images per class that the initial centroids are computed from
 
 
 class FaustCentroid(FaustShared):
-    """A centroid stands for each class, in training and in prediction: in every layer the running mean of its embeddings.
+    """The reference of each class is a centroid, in training and in prediction: the running mean of its embeddings in each
+    layer.
 
-    It begins with a few training images. When a batch has images of its class, `momentum` of it stays, and less at first,
-    so that what it began with never counts more than what came later. Distances are to the centroids with the batch taken
-    in, so the gradient flows through the batch's share of them. The other options are as for representatives.
+    The first centroid is the mean of a few training images. Every batch with images of the class updates it: `momentum` is
+    the weight of the old centroid, and is smaller in the first batches, as in a bias-corrected running mean. Distances are
+    measured to the updated centroids, so the gradient also flows through the batch's part of them.
+
+    The other options are those of faust-representative.
     """
 
     name: ClassVar[str] = "faust-centroid"
     title: ClassVar[str] = "FAUST-centroid"
-    summary: ClassVar[str] = "tuplet loss of each image's distances to the running mean of every class's embeddings"
+    summary: ClassVar[str] = "tuplet loss of the distances to the running mean embedding of every class"
 
-    batches: Tensor  # (C,): that had each class
+    batches: Tensor  # (C,): number of batches with images of each class
 
     def __init__(
         self,
@@ -43,10 +46,18 @@ class FaustCentroid(FaustShared):
         temperature: float = 0.1,
         matching: float = 0.0,
     ):
-        require(0 <= momentum < 1, f"The momentum of centroids lies from 0 to below 1, not at {momentum}.")
-        tuplet = ReferenceTuplet(classes, scale, final_scale, label_smoothing)
-        objective = Objective([tuplet, Contrastive(contrast, temperature), SimilarityMatching(matching)])
-        super().__init__(network, classes, count=1, scale=tuplet.last_scale, objective=objective)
+        require(0 <= momentum < 1, f"options.momentum must be at least 0 and below 1, got {momentum}.")
+        super().__init__(
+            network,
+            classes,
+            count=1,
+            scale=scale,
+            final_scale=final_scale,
+            label_smoothing=label_smoothing,
+            contrast=contrast,
+            temperature=temperature,
+            matching=matching,
+        )
         self.momentum = momentum
         self.register_buffer("batches", torch.zeros(classes))
 
@@ -56,23 +67,24 @@ class FaustCentroid(FaustShared):
         first = torch.cat([index.sample(number, FIRST_IMAGES) for number in range(self.classes)]).to(train.labels.device)
         with torch.no_grad():
             self.batches.zero_()
-            for _ in self._taken_in(train.plain(first), train.labels[first]):
+            for _ in self._updated(train.plain(first), train.labels[first]):
                 pass
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        """One loss for each layer; the graph behind it spans that layer alone."""
-        for rows in self._taken_in(x, y):
+        """Yield one loss per layer, (1,); its graph spans that layer only."""
+        for rows in self._updated(x, y):
             yield self.objective(rows, y).unsqueeze(0)
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
         return {**super().new_class(examples, references), "batches": self.batches.new_zeros(1)}
 
-    def _taken_in(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        """The centroids take in a batch: of a few layers at a time its embeddings, then the centroids. → (n, B + C, e)"""
-        self.batches += (y == torch.arange(self.classes, device=y.device).unsqueeze(1)).any(dim=1)
+    def _updated(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
+        """Update the centroids with a batch, and yield its embeddings and then the centroids, layer by layer.
+        (B, …), (B,) → (B + C, e_i)"""
+        self.batches += one_hot(y, self.classes).amax(dim=0)
         shares = (1 - self.momentum) / (1 - self.momentum ** self.batches.clamp_min(1))
-        for embedding, kept in zip(self.network.embeddings(x), self.references, strict=True):  # (B, e), (C, 1, e)
+        for embedding, old in zip(self.network.embeddings(x), self.references, strict=True):  # (B, e), (C, 1, e)
             embedding = embedding.to(shares.dtype)
-            centroids = moved_centroids(kept.squeeze(-2), embedding, y, shares)
-            kept.copy_(centroids.detach().unsqueeze(-2))
+            centroids = updated_centroids(old.squeeze(-2), embedding, y, shares)
+            old.copy_(centroids.detach().unsqueeze(-2))
             yield torch.cat([embedding, centroids], dim=-2)

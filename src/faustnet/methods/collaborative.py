@@ -1,4 +1,4 @@
-"""Collaborative Forward-Forward: a layer knows how good the others find an image."""
+"""Collaborative Forward-Forward: the loss of a layer includes the goodness of the other layers."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -16,17 +16,18 @@ COLLABORATORS = ("all", "earlier")
 
 
 class CollaborativeFF(GoodnessMethod):
-    """Lorberbom et al. (2024): a layer's probability that a label is right is σ(‖f‖² + γ − θ), where γ is the goodness of
-    the other layers for the same row. γ is a constant to the layer, so that no gradient crosses from one to another, but
-    a layer need not repeat what others have found, and goes on where they have failed.
+    """Lorberbom et al. (2024): a layer's probability that a label is correct is σ(‖f‖² + γ − θ), where γ is the sum of the
+    goodness of the other layers for the same row. γ is detached, so no gradient crosses a layer boundary. It lets a layer
+    concentrate on rows that the others get wrong.
 
-    `collaborators` are all layers, or the "earlier" ones only. All layers are updated at once, from what they computed
-    before. `threshold` is θ for each unit of the layers that take part.
+    `collaborators` are "all" other layers, or the "earlier" ones only. All layers are updated together, after the forward
+    pass. `threshold` is θ per unit of the layers that are summed. `label_length` is the length of the label, relative to
+    that of the image.
     """
 
     name: ClassVar[str] = "collaborative-ff"
     title: ClassVar[str] = "Collaborative FF"
-    summary: ClassVar[str] = "Forward-Forward where a layer counts the goodness of the others as well"
+    summary: ClassVar[str] = "Forward-Forward with the goodness of the other layers added to each layer's own"
 
     def __init__(
         self,
@@ -38,17 +39,20 @@ class CollaborativeFF(GoodnessMethod):
         collaborators: str = "all",
     ):
         super().__init__(network, classes, label_length=label_length)
-        require(threshold > 0, f"The threshold must be positive, not {threshold}.")
-        require(collaborators in COLLABORATORS, f"Collaborators are {' or '.join(COLLABORATORS)}, not {collaborators!r}.")
+        require(threshold > 0, f"options.threshold must be positive, got {threshold}.")
+        require(
+            collaborators in COLLABORATORS,
+            f"options.collaborators must be {' or '.join(COLLABORATORS)}, got {collaborators!r}.",
+        )
         self.threshold = threshold
         self.earlier = collaborators == "earlier"
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         own = torch.stack([goodness(embedding) for embedding in self.network.embeddings(self.rows(x, y))])  # (layers, 2 · B)
-        units, known = list(accumulate(self.network.embedding_sizes)), own.detach().cumsum(0)
+        units, summed = list(accumulate(self.network.embedding_sizes)), own.detach().cumsum(0)
         if not self.earlier:
-            units, known = units[-1:] * len(units), known[-1].expand_as(own)
-        together = own + (known - own.detach())
+            units, summed = units[-1:] * len(units), summed[-1].expand_as(own)
+        together = own + (summed - own.detach())
         pairs = zip(together, units, strict=True)
         yield torch.stack([self._loss(rows, self.threshold * count) for rows, count in pairs])
 

@@ -1,4 +1,4 @@
-"""CwC: the classes compete for an image, each with its own share of a layer's channels."""
+"""CwC: every class has its own group of channels in each layer, and the groups compete."""
 
 from typing import ClassVar
 
@@ -13,22 +13,21 @@ from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_netwo
 
 
 class CwC(LocalMethod):
-    """Papachristodoulou et al. (2024), channel-wise competitive learning: a layer's channels are shared out among the
-    classes, a class's goodness is the mean of squares of its channels, and the layer is trained by the cross entropy of a
-    softmax over these. So there is no negative data, and one pass tells the goodness of every class, which is its score.
+    """Papachristodoulou et al. (2024), channel-wise competitive learning: the channels of a layer are divided equally among
+    the classes. The goodness of a class is the mean square of its channels, and the loss of a layer is the softmax cross
+    entropy of these. There is no negative data, and one forward pass gives the goodness of every class, its score.
 
-    The layers are convolution, max-pooling where `network.pools` says, ReLU and batch norm. Every second one keeps the
-    classes apart: a class's channels are made of that class's channels in the layer before, and of no others. Dense layers
-    have linear maps that are whole, and layer norm.
+    A layer is a convolution, max-pooling if it is in `network.pools`, ReLU and batch norm. Every second layer is a grouped
+    convolution, with one group per class. Dense layers are linear, ReLU and layer norm, without groups.
 
-    The authors let layers stop training one after the other, the first one soonest, and predict by the last one, or by a
-    softmax that is fitted to it. Here all are trained to the end, at once or greedily, and all vote, unless
-    `prediction.weights` says otherwise.
+    The authors stop training the layers one after the other, starting with the first, and predict from the last layer or
+    from a softmax fitted to it. Here all layers are trained to the end, together or greedily, and all vote, unless
+    `prediction.weights` or `prediction.layers` is set.
     """
 
     name: ClassVar[str] = "cwc"
     title: ClassVar[str] = "CwC"
-    summary: ClassVar[str] = "make a class's own channels more active than those of the other classes"
+    summary: ClassVar[str] = "softmax cross entropy of the goodness of each class's own channels"
 
     def __init__(self, network: Network, classes: int):
         super().__init__(network, classes)
@@ -40,8 +39,7 @@ class CwC(LocalMethod):
     def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
         require(
             not any(width % classes for width in settings.widths),
-            f"The {classes} classes share out the channels of every layer: give multiples of {classes} as network.widths, "
-            f"not {list(settings.widths)}.",
+            f"network.widths must be multiples of {classes}, the number of classes, got {list(settings.widths)}.",
         )
         if settings.kind == "dense":
             return embedding_network(shape, settings, project=False)

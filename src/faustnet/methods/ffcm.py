@@ -1,4 +1,4 @@
-"""FFCM: layers that bring images of one class together, and a linear read-out of the last one."""
+"""FFCM: a contrastive loss with a margin in every layer, and a linear read-out of the last layer."""
 
 from typing import ClassVar
 
@@ -17,18 +17,19 @@ WEIGHT_DECAY = 1e-3  # of the read-out
 
 
 class FFCM(LocalMethod):
-    """Aghagolzadeh and Ezoji (2024): every layer is trained by a supervised contrastive loss on its normalised embeddings,
-    in which pairs of one class count as closer than they are by a margin. The margin falls from `first_margin` in the
-    first layer to `last_margin` in the last one. Then a linear softmax is fitted to the last layer's activations.
+    """Aghagolzadeh and Ezoji (2024): the loss of every layer is a supervised contrastive loss of its normalised embeddings
+    with this `temperature`, where a margin is added to the cosines of pairs of the same class. The margin decreases
+    linearly from `first_margin` in the first layer to `last_margin` in the last. After training, a linear softmax
+    classifier is fitted to the activations of the last layer.
 
-    Its authors show each image in two distortions; here each is shown once, distorted as the recipe's `data` says, and
-    the other images of its class in the batch are what it is to be near. Whether their layers have a projection for the
-    loss they do not say; these have, as FAUST's do.
+    The authors use two augmented views of each image. Here each image has one view, augmented as the recipe says, and its
+    positives are the other images of its class in the batch. The authors do not say whether a layer has a projection;
+    here it has one, as in FAUST.
     """
 
     name: ClassVar[str] = "ffcm"
     title: ClassVar[str] = "FFCM"
-    summary: ClassVar[str] = "bring a batch's images of one class together, up to a margin; then fit a read-out"
+    summary: ClassVar[str] = "supervised contrastive loss with a margin in every layer, then a linear read-out"
 
     def __init__(
         self,
@@ -40,9 +41,9 @@ class FFCM(LocalMethod):
         last_margin: float = 0.1,
     ):
         super().__init__(network, classes)
-        require(temperature > 0, f"The temperature must be positive, not {temperature}.")
-        for margin in (first_margin, last_margin):
-            require(0 <= margin <= 2, f"A margin of cosines lies from 0 to 2, not at {margin}.")
+        require(temperature > 0, f"options.temperature must be positive, got {temperature}.")
+        for option, margin in (("first_margin", first_margin), ("last_margin", last_margin)):
+            require(0 <= margin <= 2, f"options.{option} must be from 0 to 2, got {margin}.")
         self.temperature = temperature
         self.register_buffer("margins", torch.linspace(first_margin, last_margin, len(network)), persistent=False)
         self.read_out = ReadOut(network[-1].outputs, classes)
@@ -58,7 +59,7 @@ class FFCM(LocalMethod):
         return ["read-out"]
 
     def start(self, train: Source) -> None:
-        check_memory(len(train.labels) * self.network[-1].outputs)  # what the read-out is fitted to
+        check_memory(len(train.labels) * self.network[-1].outputs)  # the rows that the read-out is fitted to
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         return x.flatten(1)

@@ -1,4 +1,4 @@
-"""Forward-Forward: layers learn to be active for images with the right label only."""
+"""Forward-Forward: layers learn to be active for images with their correct label only."""
 
 from typing import ClassVar
 
@@ -20,17 +20,19 @@ WEIGHT_DECAY = 3e-3  # of the read-out
 
 
 class ForwardForward(GoodnessMethod, LocalMethod):
-    """Section III. Positive rows carry the true label in their first C values, negative rows a wrong one.
+    """Section III: the first C values of a row contain a label. The goodness of a layer, the sum of its squared activity,
+    is trained to be above a threshold θ for rows with the correct label and below it for rows with a wrong one.
 
-    `inference` by "multi-pass" tries every label, C passes, and the goodness of each is that class's score. "one-pass"
-    writes a neutral label and reads the class off the layers' normalised activity (all layers but the first, where
-    there are more) with a linear softmax that is fitted to them. `threshold` is θ for each unit of a layer, and
-    `label_length` how long the label is, next to the image.
+    `inference` is "multi-pass" or "one-pass". "multi-pass" takes C forward passes, one with each label, and the goodness
+    with a label is the score of that class. "one-pass" takes one forward pass with a neutral label, and fits a linear
+    softmax classifier to the normalised activity of all layers but the first (of the only layer if there is one).
+
+    `threshold` is θ per unit of a layer. `label_length` is the length of the label, relative to that of the image.
     """
 
     name: ClassVar[str] = "forward-forward"
     title: ClassVar[str] = "Forward-Forward"
-    summary: ClassVar[str] = "raise the goodness of images with the right label, lower it with a wrong one"
+    summary: ClassVar[str] = "raise the goodness of images with their correct label, lower it with a wrong label"
 
     def __init__(
         self,
@@ -42,8 +44,8 @@ class ForwardForward(GoodnessMethod, LocalMethod):
         inference: str = "multi-pass",
     ):
         super().__init__(network, classes, label_length=label_length)
-        require(threshold > 0, f"The threshold must be positive, not {threshold}.")
-        require(inference in INFERENCES, f"Inference is {' or '.join(INFERENCES)}, not {inference!r}.")
+        require(threshold > 0, f"options.threshold must be positive, got {threshold}.")
+        require(inference in INFERENCES, f"options.inference must be {' or '.join(INFERENCES)}, got {inference!r}.")
         self.threshold = threshold
         self.first_read = min(1, len(network) - 1)
         self.read_out = None
@@ -70,14 +72,14 @@ class ForwardForward(GoodnessMethod, LocalMethod):
         return self.read_out(self._activity(x)).unsqueeze(0) if self.read_out else self.goodness_by_label(x)
 
     def _activity(self, x: Tensor) -> Tensor:
-        """What the read-out sees of images with a neutral label. (B, …) → (B, Σ widths)"""
+        """Return the input of the read-out for images with a neutral label. (B, …) → (B, Σ widths)"""
         activity = list(self.network.embeddings(self.unlabelled(x)))[self.first_read :]
         return torch.cat([unit_rms(layer) for layer in activity], dim=1)
 
     def start(self, train: Source) -> None:
         super().start(train)
         if self.read_out:
-            check_memory(len(train.labels) * self.read_out.weight.shape[1])  # what it is fitted to
+            check_memory(len(train.labels) * self.read_out.weight.shape[1])  # the rows that it is fitted to
 
     def finish(self, train: Source) -> None:
         if self.read_out:

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-CHUNK = 1024  # images processed at once
+IMAGES_AT_ONCE = 1024  # when all training images are processed
 
 
 class Source(Protocol):
@@ -32,7 +32,7 @@ class Source(Protocol):
 def over_all(train: Source, function: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply a function to all training images, some at a time. (b, …) → (b, d) gives (n, d)"""
     everything = torch.arange(len(train.labels), device=train.labels.device)
-    return torch.cat([function(train.plain(chunk)) for chunk in everything.split(CHUNK)])
+    return torch.cat([function(train.plain(chunk)) for chunk in everything.split(IMAGES_AT_ONCE)])
 
 
 def some_positions(train: Source, most: int) -> Tensor:

@@ -12,19 +12,20 @@ from faustnet.nn.network import Network
 
 
 class SymBa(GoodnessMethod, LocalMethod):
-    """Lee and Song (2023): each image's goodness with the right label is to be above its goodness with a wrong one, by
-    however much; both sides push alike, and there is no threshold to choose.
+    """Lee and Song (2023): the loss compares the goodness of an image with its correct label and with a wrong label. It
+    depends on their difference only, so there is no threshold.
 
-    The goodness is a mean over a layer's units, and `sharpness` (the authors' α) multiplies the difference.
+    The goodness is the mean over the units of a layer. `sharpness` (α in the publication) multiplies the difference.
+    `label_length` is the length of the label, relative to that of the image.
     """
 
     name: ClassVar[str] = "symba"
     title: ClassVar[str] = "SymBa"
-    summary: ClassVar[str] = "raise the goodness with the right label above that with a wrong one"
+    summary: ClassVar[str] = "raise the goodness with the correct label above the goodness with a wrong one"
 
     def __init__(self, network: Network, classes: int, *, sharpness: float = 4.0, label_length: float = 0.5):
         super().__init__(network, classes, label_length=label_length)
-        require(sharpness > 0, f"The sharpness must be positive, not {sharpness}.")
+        require(sharpness > 0, f"options.sharpness must be positive, got {sharpness}.")
         self.sharpness = sharpness
 
     def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:

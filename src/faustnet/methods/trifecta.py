@@ -1,4 +1,4 @@
-"""The Trifecta: convolutional layers that are trained in overlapping pairs to notice wrong labels."""
+"""The Trifecta: convolutional layers that are trained in overlapping pairs with SymBa's loss."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -14,58 +14,55 @@ from faustnet.nn.network import Network, NetworkSettings, Shape, goodness_conv_n
 
 
 class Trifecta(LabelMethod):
-    """Dooms et al. (2023): SymBa's loss on the mean of squares of a layer's activity, layers that are batch norm,
-    convolution, ReLU and max-pooling where `network.pools` says, and updates that overlap. A label is a picture that is
-    learned for it, and comes to an image as one channel more. `sharpness` is the authors' α.
+    """Dooms et al. (2023): SymBa's loss of the mean square of a layer's activity, with overlapping updates. A layer is batch
+    norm, a convolution, max-pooling if it is in `network.pools`, and ReLU. The label is added to an image as one more
+    channel, which is learned for each class. `sharpness` is α in the publication.
 
-    Overlapping updates let the gradient cross one boundary between layers: a layer's loss trains that layer and the one
-    before it, the first one's the labels' pictures. Of the methods here only backprop lets more cross, and the others
-    nothing. The authors divide the layers into pairs, (1, 2), (3, 4), … on one batch, and 1, (2, 3), … on the next, and take
-    the loss of each pair's last layer. Here every batch serves both, so that every step is the same work: a layer's gradient
-    is the sum of those that it meets in turn there, of its own loss and of the next layer's, and one optimiser sees that
-    sum. All layers are updated at once.
+    With overlapping updates, the gradient crosses one layer boundary: the loss of a layer trains that layer and the one
+    before it; the loss of the first layer also trains the label channels. The authors divide the layers into pairs, on one
+    batch (1, 2), (3, 4), … and on the next 1, (2, 3), …, and use the loss of the last layer of each pair. Here every batch
+    is used for both divisions: the gradient of a layer is the sum of the gradients of its own loss and of the next layer's.
+    All layers are updated together.
 
-    They predict by the last layer. Here all vote, unless `prediction.weights` says otherwise.
+    The authors predict from the last layer. Here all layers vote, unless `prediction.weights` or `prediction.layers` is set.
     """
 
     name: ClassVar[str] = "trifecta"
     title: ClassVar[str] = "Trifecta"
-    summary: ClassVar[str] = "SymBa's loss on convolutions, where a layer's loss also trains the layer before it"
+    summary: ClassVar[str] = "SymBa's loss on convolutional layers; a layer's loss also trains the layer before it"
 
     def __init__(self, network: Network, classes: int, *, sharpness: float = 4.0):
         super().__init__(network, classes)
-        require(sharpness > 0, f"The sharpness must be positive, not {sharpness}.")
+        require(sharpness > 0, f"options.sharpness must be positive, got {sharpness}.")
         self.sharpness = sharpness
         first = network[0]
         assert isinstance(first, GoodnessConvLayer)
-        self.label = nn.Embedding(classes, first.shape[1] * first.shape[2])  # as pictures, (C, h · w)
+        self.label = nn.Embedding(classes, first.shape[1] * first.shape[2])  # label channels, (C, h · w)
 
     @classmethod
     def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
         channels, height, width = shape
         return goodness_conv_network((channels + 1, height, width), settings, norm_first=True)
 
-    def written(self, x: Tensor, code: Tensor) -> Tensor:
-        """As their last channel."""
+    def add_code(self, x: Tensor, code: Tensor) -> Tensor:
         flat = x.flatten(1)
         return torch.cat([flat, code.to(flat.dtype) @ self.label.weight], dim=1)
 
     def typical(self, x: Tensor, y: Tensor) -> Tensor:
-        """With the true label, and with wrong ones in turn."""
+        """Return rows with the correct labels, then with wrong labels in turn."""
         turn = torch.arange(len(y), device=y.device) % (self.classes - 1)
-        return torch.cat([self.labelled(x, y), self.labelled(x, (y + 1 + turn) % self.classes)])
+        return torch.cat([self.with_labels(x, y), self.with_labels(x, (y + 1 + turn) % self.classes)])
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        rows, found = self.rows(x, y), []
+        rows, losses = self.rows(x, y), []
         for number, layer in enumerate(self.network, start=1):
             kept = layer.drop(rows)
-            assert isinstance(kept, Tensor)
-            _, activity = layer.transform(kept)  # reaches back to what made the rows, the layer before or the labels
+            _, activity = layer.transform(kept)  # its graph includes the layer before, or the labels
             positive, negative = (goodness(activity) / activity.shape[-1]).chunk(2)
-            found.append(symmetric_loss(positive, negative, self.sharpness))
+            losses.append(symmetric_loss(positive, negative, self.sharpness))
             if number < len(self.network):
-                rows, _ = layer.transform(kept.detach())  # the same numbers, from this layer alone
-        yield torch.stack(found)
+                rows, _ = layer.transform(kept.detach())  # the same values; the graph spans this layer only
+        yield torch.stack(losses)
 
     def scores(self, x: Tensor) -> Tensor:
         sizes = x.new_tensor(self.network.embedding_sizes)

@@ -251,7 +251,7 @@ def update(
     """Take one optimiser step for n layers in place: SGD, SGD with momentum or Adam, for 0, 1 or 2 tensors in `memory`.
 
     The new weights are also written to `copy`, unless it is `weight` itself. Layers whose last factor is 0 are left
-    unchanged. All tensors (n, …), except factors (n, 4), float64: see `OptimiserSettings.factors`.
+    unchanged. All tensors (n, …), except factors (n, 4), float64: see `Optimiser.factors`.
     """
     layers, length = len(weight), weight[0].numel()
     first, second = (*memory, weight, weight)[:2]

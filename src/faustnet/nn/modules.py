@@ -94,3 +94,10 @@ def relu_norm(linear: Affine, rows: Any) -> Tensor:
 def unit_rms(rows: Tensor) -> Tensor:
     """Divide each row by its root mean square; a row of zeros is unchanged. (…, d) → (…, d)"""
     return functional.rms_norm(rows, rows.shape[-1:], eps=torch.finfo(rows.dtype).tiny)
+
+
+def one_hot(labels: Tensor, classes: int) -> Tensor:
+    """Return labels as one-hot rows, without waiting for the device as `torch.nn.functional.one_hot` does. Labels out of
+    range raise an error. (…) → (…, C), float32"""
+    zeros = torch.zeros(*labels.shape, classes, device=labels.device)
+    return zeros.scatter_(-1, labels.long().unsqueeze(-1), 1)

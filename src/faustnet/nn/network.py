@@ -7,33 +7,39 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from faustnet.errors import FaustnetError, require, unknown
+from faustnet.errors import require
 from faustnet.nn.conv import ConvLayer, GoodnessConvLayer, Shape, shape_after
 from faustnet.nn.layers import DenseLayer, Layer, RmsLayer
 from faustnet.nn.modules import BatchNorm
 
-KINDS = ("dense", "vgg", "residual")
-PASSES_ON = ("activation", "embedding")
-LENGTHS = ("free", "unit", "learned")
-NORMS = ("layer", "batch")
+NETWORK_KINDS = ("dense", "vgg", "residual")
 LOSSES_AT_ONCE = 4  # dense layers whose losses are computed together
+CHOICES = {
+    "kind": NETWORK_KINDS,
+    "passes_on": ("activation", "embedding"),
+    "length": ("free", "unit", "learned"),
+    "norm": ("layer", "batch"),
+}
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """The shape of a network.
+    """Architecture of a network.
 
-    Its layers are `kind` "dense", or convolutional: "vgg" has one convolution in each, "residual" three, two of which are
-    added to what the first has made. `widths` are their units or channels, `embedding` is the size of their embeddings, 0
-    for no projection. `pools` names the convolutional layers, numbered from 1, that halve their pictures, and `head` is how
-    many channels their heads' convolutions have, 0 for heads without any.
+    `widths` is the number of units or channels of each layer. `embedding` is the size of the embeddings; 0: no projection.
 
-    The paper contradicts itself on what a layer passes on: its text says the normalised activation, line 10 of its
-    Algorithm 1 says the embedding. `passes_on` offers both.
+    `dropout` is the probability of setting a value that a layer passes on to zero while training; `input_dropout`, a
+    value of an image. `passes_on` is what a layer passes on: the "activation", as in the text of the paper, or the
+    "embedding", as in line 10 of its Algorithm 1.
 
-    `dropout` is of what layers pass on, `input_dropout` of what the first one receives. `length` is that of an embedding:
-    "free", "unit", or "learned", one for each layer. `norm` is dense layers': "layer" norm after their ReLU or "batch" norm
-    before it, which convolutional ones have in any case.
+    `length` is the length of embeddings: "free"; "unit", normalised to 1; or "learned", one learned length per layer.
+    `norm` is the normalisation in dense layers: "layer" norm after ReLU, or "batch" norm before it. Convolutional layers
+    always use batch norm.
+
+    `kind` is "dense", "vgg" (one convolution per layer) or "residual" (three convolutions per layer, with a residual
+    connection around the last two). `pools` lists the convolutional layers, numbered from 1, that halve the height and
+    width by max-pooling. `head` is the number of channels in the two convolutions of a convolutional layer's head; 0: a
+    head without convolutions.
     """
 
     widths: tuple[int, ...] = (500, 500, 500)
@@ -48,34 +54,33 @@ class NetworkSettings:
     head: int = 256
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise unknown("kind of network", self.kind, KINDS)
-        if not self.widths or min(self.widths) < 1:
-            raise FaustnetError(
-                f"Every layer needs at least one unit, but the widths are {list(self.widths)}: give e.g. 500,500,500."
-            )
-        if self.embedding < 0:
-            raise FaustnetError(f"An embedding has a size, not {self.embedding}: give a number, or 0 for no projection.")
-        for share in (self.dropout, self.input_dropout):
-            if not 0 <= share < 1:
-                raise FaustnetError(f"Dropout is a probability from 0 to below 1, not {share}.")
-        if self.length not in LENGTHS:
-            raise FaustnetError(f"The length of embeddings is {' or '.join(LENGTHS)}, not {self.length!r}.")
-        if self.norm not in NORMS:
-            raise FaustnetError(f"Layers have {' or '.join(NORMS)} norm, not {self.norm!r}.")
-        if self.passes_on not in PASSES_ON:
-            raise FaustnetError(f"A layer passes on its {' or its '.join(PASSES_ON)}, not {self.passes_on!r}.")
-        require(self.head >= 0, f"A head has a number of channels, or 0 for no convolution, not {self.head}.")
+        for key, choices in CHOICES.items():
+            value = getattr(self, key)
+            require(value in choices, f"network.{key} must be {' or '.join(choices)}, got {value!r}.")
+        require(
+            bool(self.widths) and min(self.widths) >= 1,
+            f"network.widths must be one or more numbers of at least 1, got {list(self.widths)}: give e.g. 500,500,500.",
+        )
+        require(self.embedding >= 0, f"network.embedding must be 0 (no projection) or more, got {self.embedding}.")
+        for key in ("dropout", "input_dropout"):
+            value = getattr(self, key)
+            require(0 <= value < 1, f"network.{key} must be at least 0 and below 1, got {value}.")
+        require(self.head >= 0, f"network.head must be 0 (no convolutions) or more, got {self.head}.")
         if self.kind == "dense":
-            require(not self.pools, "Dense layers have no pictures to halve: leave out network.pools, or use vgg.")
+            require(not self.pools, "network.pools must be empty for network.kind=dense: leave it out, or use vgg.")
             return
-        require(self.passes_on == "activation", "Convolutional layers pass on their activation: leave out passes_on.")
-        numbers = range(1, len(self.widths) + 1)
-        if len(set(self.pools)) < len(self.pools) or not set(self.pools) <= set(numbers):
-            raise FaustnetError(f"network.pools names layers from 1 to {len(numbers)}, each once, not {list(self.pools)}.")
+        require(
+            self.passes_on == "activation",
+            f"network.passes_on must be activation for network.kind={self.kind}: leave it out.",
+        )
+        count = len(self.widths)
+        require(
+            len(set(self.pools)) == len(self.pools) and set(self.pools) <= set(range(1, count + 1)),
+            f"network.pools must contain different layer numbers from 1 to {count}, got {list(self.pools)}.",
+        )
 
     def weights(self, shape: Shape) -> int:
-        """About how many there will be, for images of this shape."""
+        """Return the approximate number of weights for images of this shape."""
         before = shape[0] * shape[1] * shape[2] if self.kind == "dense" else shape[0]
         total = 0
         for width in self.widths:
@@ -162,15 +167,16 @@ class Network(nn.Module):
 
 
 def embedding_network(shape: Shape, settings: NetworkSettings, *, project: bool = True) -> Network:
-    """Layers with embeddings, for images of this shape; without `project`, plain ones that have none of their own, but for
-    the head of the last one, if they are convolutional."""
+    """Return a network for images of this shape whose layers have embeddings.
+
+    Without `project`, layers have no projections, and only the last convolutional layer has a head.
+    """
     if settings.kind == "dense":
         return _dense_network(shape[0] * shape[1] * shape[2], settings, project)
     return _conv_network(shape, settings, project)
 
 
 def _dense_network(inputs: int, settings: NetworkSettings, project: bool) -> Network:
-    """The paper's layers."""
     embedding = settings.embedding if project else 0
     passes_embedding = project and settings.passes_on == "embedding"
     layers: list[DenseLayer] = []
@@ -206,11 +212,9 @@ def _conv_network(shape: Shape, settings: NetworkSettings, project: bool) -> Net
 
 
 def goodness_conv_network(shape: Shape, settings: NetworkSettings, *, norm_first: bool, groups: int = 1) -> Network:
-    """Convolutional layers without heads, for losses that look at how active they are; every second one's channels are in
-    so many groups."""
-    require(
-        settings.kind == "vgg", f"This method's layers are plain convolutions, not {settings.kind}: set network.kind=vgg."
-    )
+    """Return convolutional layers without heads, for losses of the goodness. Every second layer is a grouped convolution
+    with this many groups."""
+    require(settings.kind == "vgg", f"This method requires network.kind=vgg, got {settings.kind!r}.")
     layers = [
         GoodnessConvLayer(**common, groups=1 if number % 2 else groups, norm_first=norm_first)
         for number, common in enumerate(_convolutions(shape, settings), start=1)
@@ -219,20 +223,23 @@ def goodness_conv_network(shape: Shape, settings: NetworkSettings, *, norm_first
 
 
 def _convolutions(shape: Shape, settings: NetworkSettings) -> Iterator[dict[str, Any]]:
-    """What convolutional layers of all kinds are made of, one after the other."""
+    """Yield the arguments that both classes of convolutional layers have in common, layer by layer."""
     before = shape
     for number, channels in enumerate(settings.widths, start=1):
         first, pool = number == 1, number in settings.pools
-        small = f"Images of {shape[1]}×{shape[2]} cannot be halved so often: name fewer layers in network.pools."
-        require(not pool or min(before[1:]) > 1, small)
+        require(
+            not pool or min(before[1:]) > 1,
+            f"network.pools has {len(settings.pools)} layers, but images of {shape[1]}×{shape[2]} can be halved "
+            f"{min(shape[1:]).bit_length() - 1} times only.",
+        )
         dropout = settings.input_dropout if first else settings.dropout
         yield {"shape": before, "channels": channels, "pool": pool, "first": first, "dropout": dropout}
         before = shape_after(before, channels, pool)
 
 
 def rms_network(shape: Shape, settings: NetworkSettings) -> Network:
-    """Forward-Forward's layers."""
-    require(settings.kind == "dense", f"This method's layers are dense, not {settings.kind}: leave out network.kind.")
+    """Return Forward-Forward's layers for images of this shape."""
+    require(settings.kind == "dense", f"This method requires network.kind=dense, got {settings.kind!r}.")
     inputs = shape[0] * shape[1] * shape[2]
     layers = [
         RmsLayer(before, width, dropout=settings.dropout if i else settings.input_dropout)

@@ -1,4 +1,4 @@
-"""How exactly matrices are multiplied while training."""
+"""Precision of matrix products while training."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ PRECISIONS = ("tf32", "float32", "bfloat16")
 
 
 def set_compute_dtype(module: nn.Module, precision: str) -> None:
-    """Have a module's layers multiply in bfloat16, if that is the precision. All else stays float32: weights, sums,
-    losses, updates, and everything in evaluation."""
+    """Make layers compute products in bfloat16 while training, if that is the precision. Weights, sums, losses and updates
+    stay in float32, and so does evaluation."""
     for layer in module.modules():
         if isinstance(layer, CastModule):
             layer.compute_dtype = torch.bfloat16 if precision == "bfloat16" else None
@@ -21,13 +21,13 @@ def set_compute_dtype(module: nn.Module, precision: str) -> None:
 
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """In this block GPUs that have TF32 use it for float32 products, unless the precision is "float32"."""
-    kinds = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
-    before = [kind.fp32_precision for kind in kinds]
-    for kind in kinds:
-        kind.fp32_precision = "ieee" if precision == "float32" else "tf32"
+    """Allow TF32 for float32 products on GPUs in this block, unless the precision is "float32"."""
+    backends = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    before = [backend.fp32_precision for backend in backends]
+    for backend in backends:
+        backend.fp32_precision = "ieee" if precision == "float32" else "tf32"
     try:
         yield
     finally:
-        for kind, precise in zip(kinds, before, strict=True):
-            kind.fp32_precision = precise
+        for backend, old in zip(backends, before, strict=True):
+            backend.fp32_precision = old

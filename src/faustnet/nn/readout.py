@@ -1,14 +1,14 @@
-"""Linear classifiers that are fitted to what layers give, once those have been trained."""
+"""Linear classifiers that are fitted to the outputs of trained layers."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-ITERATIONS = 100
+LBFGS_ITERATIONS = 100
 
 
 class ReadOut(nn.Module):
-    """A linear softmax of rows of `inputs` values. It lies in buffers: no gradient of a training reaches it."""
+    """Linear softmax classifier. Its weights are buffers, so training does not change them."""
 
     weight: Tensor  # (C, inputs)
     bias: Tensor  # (C,)
@@ -24,12 +24,12 @@ class ReadOut(nn.Module):
 
     @torch.enable_grad()
     def fit(self, rows: Tensor, labels: Tensor, weight_decay: float) -> None:
-        """Minimise the cross entropy plus weight_decay / 2 · ‖weight‖², from zero. (n, inputs), (n,)
+        """Minimise the cross entropy plus weight_decay / 2 · ‖weight‖² by L-BFGS, starting at zero. (n, inputs), (n,)
 
-        That is a convex problem, which all rows at once and L-BFGS solve in a moment, the same way each time.
+        The problem is convex, and the result is deterministic.
         """
         weight, bias = (torch.zeros_like(part, requires_grad=True) for part in (self.weight, self.bias))
-        optimiser = torch.optim.LBFGS([weight, bias], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+        optimiser = torch.optim.LBFGS([weight, bias], max_iter=LBFGS_ITERATIONS, line_search_fn="strong_wolfe")
 
         def closure() -> Tensor:
             optimiser.zero_grad()

@@ -1,4 +1,4 @@
-"""Some of a batch's rows, where the others are on other ranks, and what a layer does to all of them together."""
+"""One rank's rows of a batch, and the operations of a layer that involve the rows of all ranks."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +11,8 @@ from torch.autograd.function import once_differentiable
 
 @dataclass(frozen=True)
 class RowShard:
-    """A rank's own of the `total` rows of a batch. They are in order: every rank of the group has as many, but for the last
-    ones, which have what is left, or none."""
+    """Consecutive rows of a batch of `total` rows that one rank processes. All ranks of the group have the same number of
+    rows, except the last ones, which may have fewer or none."""
 
     group: dist.ProcessGroup
     rank: int  # in the group
@@ -21,63 +21,64 @@ class RowShard:
 
     @property
     def most(self) -> int:
-        """Rows of a rank."""
+        """Largest number of rows of a rank."""
         return -(-self.total // self.ranks)
 
     @property
     def counts(self) -> list[int]:
-        """Of every rank's rows."""
+        """Number of rows of each rank."""
         return [min(self.most, max(0, self.total - rank * self.most)) for rank in range(self.ranks)]
 
     @property
     def own(self) -> slice:
+        """Positions of this rank's rows in the batch."""
         first = min(self.rank * self.most, self.total)
         return slice(first, first + self.counts[self.rank])
 
     def gather(self, rows: Tensor) -> "Gathering":
-        """All ranks' rows; they are on their way while this one goes on. (own, …) → (total, …)"""
+        """Start to gather the rows of all ranks. (own, …) → (total, …)"""
         sent = rows.new_zeros(self.most, *rows.shape[1:])
         sent[: len(rows)] = rows
         return Gathering(self, sent)
 
     def dropout(self, rows: Tensor, share: float) -> Tensor:
-        """The own rows of what dropout would make of all of them: the same random numbers are drawn."""
+        """Apply dropout to the own rows, with the random numbers that one process would draw for all rows."""
         kept = torch.nn.functional.dropout(rows.new_ones(self.total, *rows.shape[1:]), share)
         return rows * kept[self.own]
 
     def batch_norm(self, rows: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> Tensor:
-        """By the statistics of all ranks' rows. (own, channels, …) → the same"""
+        """Apply batch norm with the statistics of all ranks' rows. (own, channels, …) → the same shape"""
         return _BatchNorm.apply(rows, gain, offset, epsilon, self)
 
 
 class Gathering:
-    """Rows of all ranks that are on their way."""
+    """An asynchronous gather of all ranks' rows."""
 
     def __init__(self, shard: RowShard, sent: Tensor):
-        self.sent, self.total = sent, shard.total  # what is sent must stay until it has arrived
+        self.sent, self.total = sent, shard.total  # keeps the buffer alive until it is sent
         self.whole = sent.new_empty(shard.ranks * shard.most, *sent.shape[1:])
         self.work = dist.all_gather(list(self.whole.chunk(shard.ranks)), sent, group=shard.group, async_op=True)
 
     def wait(self) -> Tensor:
-        """(total, …)"""
+        """Return all rows. → (total, …)"""
         assert self.work is not None
         self.work.wait()
         return self.whole[: self.total]
 
 
 class _BatchNorm(torch.autograd.Function):
-    """One message each way: every rank's means and variances, then the sums that the gradient needs."""
+    """Batch norm over all ranks, with one message in each direction: means and variances, then the sums for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, gain: Tensor, offset: Tensor, epsilon: float, shard: RowShard) -> Tensor:
         values = rows.to(torch.promote_types(rows.dtype, torch.float32))
         dims = [0, *range(2, rows.dim())]
-        mine = values.new_zeros(2, rows.shape[1])
+        own = values.new_zeros(2, rows.shape[1])
         if len(rows):
             variance, mean = torch.var_mean(values, dims, correction=0)
-            mine = torch.stack([mean, variance])
-        all_ranks = [torch.empty_like(mine) for _ in range(shard.ranks)]
-        dist.all_gather(all_ranks, mine, group=shard.group)
+            own = torch.stack([mean, variance])
+        all_ranks = [torch.empty_like(own) for _ in range(shard.ranks)]
+        dist.all_gather(all_ranks, own, group=shard.group)
         means, variances = torch.stack(all_ranks, dim=1)  # (ranks, channels) each
         before = torch.arange(shard.ranks, device=rows.device).unsqueeze(1) * shard.most  # rows on the ranks before
         weights = (shard.total - before).clamp(0, shard.most).to(means.dtype) / shard.total

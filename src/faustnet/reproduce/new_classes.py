@@ -10,7 +10,7 @@ import torch
 
 from faustnet.data import DATASETS, DataSet, Images
 from faustnet.errors import require, unknown
-from faustnet.nn.references import KINDS
+from faustnet.nn.references import REFERENCE_KINDS
 from faustnet.report.classes import ADDED_COLUMNS, added_rows
 from faustnet.reproduce.jobs import Job, Load, Table1Job, check_seeds
 from faustnet.reproduce.results import Cells, ResultTable, grouped, mean_and_std
@@ -65,7 +65,7 @@ class NewClassJob(Job):
         own = train.all_pixels[train.labels == self.left_out]
         found = []
         for examples in EXAMPLES:
-            for kind in KINDS if examples > 1 else KINDS[:1]:  # all kinds are equal for a single example
+            for kind in REFERENCE_KINDS if examples > 1 else REFERENCE_KINDS[:1]:  # all kinds are equal for a single example
                 accuracies = []
                 for draw in range(DRAWS):
                     drawn = torch.randperm(len(own), generator=torch.Generator().manual_seed(draw))[:examples]

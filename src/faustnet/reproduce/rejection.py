@@ -8,7 +8,7 @@ from torch import Tensor
 
 from faustnet.errors import unknown
 from faustnet.methods import Faust
-from faustnet.nn.references import margin, nearness
+from faustnet.nn.references import known_score, score_margin
 from faustnet.report.classes import REJECTION_COLUMNS, rejection_rows
 from faustnet.reproduce.jobs import Job, Load, Table1Job, check_seeds, on_validation
 from faustnet.reproduce.results import Cells, ResultTable, grouped, method_titles, percent
@@ -83,10 +83,10 @@ def scores_of(model: Model) -> dict[str, Callable[[Tensor], Tensor]]:
         }
     scale = model.method.scale
     return {
-        "first layer": nearness,
+        "first layer": known_score,
         "last layer": lambda scores: scores[-1].amax(dim=-1),
         "all layers": lambda scores: scores.sum(dim=0).amax(dim=-1),
-        "margin": lambda scores: margin(scores.sum(dim=0)),
+        "margin": lambda scores: score_margin(scores.sum(dim=0)),
         "softmax": lambda scores: (-scale * scores.square().sum(dim=0)).softmax(dim=-1).amax(dim=-1),
         "energy": lambda scores: (-scale * scores.square()).logsumexp(dim=-1).sum(dim=0),
     }

@@ -16,7 +16,7 @@ from torch import Tensor
 from faustnet.data import DataSet, Images, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.methods import Faust, Method, build
-from faustnet.nn.references import KINDS, nearness, references_from
+from faustnet.nn.references import REFERENCE_KINDS, known_score, references_from
 from faustnet.runs.recipes import Recipe, as_table, recipe_from
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import (
@@ -59,7 +59,7 @@ class Model:
     shape: tuple[int, int, int]  # of an image: (channels, height, width)
     scaling: Scaling
     of_bytes: bool  # whether it was trained on pixels from 0 to 255
-    threshold: float | None = None  # of the nearness of images, if it was calibrated: those below it may be rejected
+    threshold: float | None = None  # images with a smaller `known_score` are rejected; None: not calibrated
 
     @classmethod
     def fresh(cls, recipe: Recipe, train: Images, class_names: Sequence[str]) -> "Model":
@@ -142,7 +142,7 @@ class Model:
             raise FaustnetError(f"Only FAUST's models can {can}, and this one is of {self.method.name}.")
         return self.method
 
-    def add_class(self, name: str, pixels: Tensor | np.ndarray, kind: str = KINDS[0]) -> "Model":
+    def add_class(self, name: str, pixels: Tensor | np.ndarray, kind: str = REFERENCE_KINDS[0]) -> "Model":
         """This model with one class more, without training: in every layer the class's references are made of its
         examples' embeddings, by `kind` as `references_from` says. All else stays as it is, but that a model that was
         calibrated is to be calibrated anew; FAUST's models can."""
@@ -150,8 +150,8 @@ class Model:
         require(name not in self.class_names, f"There is a class {name!r} already: give the new one another name.")
         require(bool(name.strip()), "The new class has no name: give it one.")
         require(name != UNKNOWN, f"{UNKNOWN!r} is what rejected images are called: give the new class another name.")
-        if kind not in KINDS:
-            raise unknown("kind of reference", kind, KINDS)
+        if kind not in REFERENCE_KINDS:
+            raise unknown("kind of reference", kind, REFERENCE_KINDS)
         images = self.images(pixels)
         source = self.source(images)
         require(len(images) > 0, f"There is no example of {name!r}: give one image or more.")
@@ -177,7 +177,7 @@ class Model:
         self._faust("be calibrated to reject images").check_rejection()
         require(0 < accept <= 1, f"The share of images to accept lies above 0 and up to 1, not at {accept}.")
         require(UNKNOWN not in self.class_names, f"A class is called {UNKNOWN!r}, as rejected images are: rename it.")
-        near = nearness(self.scores(pixels))
+        near = known_score(self.scores(pixels))
         require(len(near) > 0, "There is no image to calibrate on: give some of the model's classes.")
         return replace(self, threshold=threshold_accepting(near, accept))
 
@@ -202,7 +202,7 @@ class Model:
         """Which images are near enough to a class. (voters, n, C) → (n,)"""
         if self.threshold is None:
             raise FaustnetError("This model does not know yet what to reject: calibrate it with 'faustnet calibrate' first.")
-        return nearness(scores) >= self.threshold
+        return known_score(scores) >= self.threshold
 
     def measure(self, images: Images, layers: Sequence[int] | None = None, *, early_exit: bool = False) -> dict[str, Any]:
         """How good it is on these images and what a prediction costs, as plain facts for JSON."""

@@ -1,4 +1,4 @@
-"""How good a trained method is: by layer, by set of layers, by class, and at what cost."""
+"""Evaluation of a trained method: accuracy by layer, by set of layers and by class, early exit, and time."""
 
 import math
 import statistics
@@ -13,27 +13,29 @@ from torch import Tensor
 from torch.nn import functional
 
 from faustnet.methods import Faust, Method, Source
-from faustnet.nn.references import margin
+from faustnet.nn.references import score_margin
 
-CHUNK, CHUNK_ON_GPU = 2000, 10_000  # images scored at once
-MOST_VALUES = 2**28  # that they become at once in a layer
-TIMED = 3  # predictions
-ITERATIONS = 100  # to fit weights of votes
-ROUNDING = 1e-9  # (1 − 0.9) · 10 is a little less than 1
+CPU_CHUNK, GPU_CHUNK = 2000, 10_000  # images scored at once, at most
+MAX_VALUES = 2**28  # values of these images in one layer, at most
+TIMED_PREDICTIONS = 3
+LBFGS_ITERATIONS = 100
+ROUNDING = 1e-9  # because (1 − 0.9) · 10 is slightly less than 1
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    accuracy: float  # of all voters, or of the set that was asked for
+    """Accuracy of a method on a data set."""
+
+    accuracy: float  # of all voters by their weights, or of the chosen ones
     layer_accuracy: list[float]  # of each voter alone
-    first_layers_accuracy: list[float]  # of {1}, {1, 2}, … together
-    confusion: list[list[int]]  # row: true class; column: predicted
-    forward_passes: int  # for one prediction
+    first_layers_accuracy: list[float]  # of voters {1}, {1, 2}, …
+    confusion: list[list[int]]  # rows: true classes; columns: predicted classes
+    forward_passes: int  # per prediction
 
 
 @contextmanager
 def evaluating(method: Method) -> Iterator[None]:
-    """Dropout off and no graphs, until the end of the block."""
+    """Use evaluation mode and no gradients in this block."""
     training = method.training
     method.eval()
     try:
@@ -45,23 +47,25 @@ def evaluating(method: Method) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class EarlyExit:
-    """What it gives and costs to stop at the first layer whose margin reaches a threshold."""
+    """Accuracy and cost if images exit after the first layer whose margin reaches a threshold."""
 
-    threshold: float | None  # none: all stay to the end
+    threshold: float | None  # None: no early exit
     accuracy: float
-    saved: float  # share of the multiplications
-    leaving: list[float]  # share of the images after each layer
+    saved: float  # fraction of the multiplications
+    leaving: list[float]  # fraction of the images that exit after each layer
 
 
 def early_exits(method: Faust, images: Source, thresholds: Sequence[float | None] | None = None) -> list[EarlyExit]:
-    """For a range of thresholds, from what lets every image leave after the first layer to what keeps all to the end:
-    by default those that a tenth, two tenths, … of these images do not reach there. The first layer is the first one whose
-    vote counts."""
-    so_far = method.weighted(all_scores(method, images).cpu()).cumsum(dim=0)
-    layers, labels = len(so_far), images.labels.cpu()
-    counted = so_far.new_tensor(list(accumulate(method.weights)))
-    margins = margin(so_far / counted[:, None, None])  # (layers, n); none, NaN, where no vote has counted
-    right = so_far.argmax(dim=2) == labels
+    """Evaluate early exit at these thresholds.
+
+    By default they are 0, where every image exits after the first layer with non-zero weight; the deciles of the margins
+    of these images at that layer; and None, no early exit.
+    """
+    totals = method.weighted(all_scores(method, images).cpu()).cumsum(dim=0)
+    layers, labels = len(totals), images.labels.cpu()
+    weights = totals.new_tensor(list(accumulate(method.weights)))
+    margins = score_margin(totals / weights[:, None, None])  # (layers, n); NaN before the first layer with a weight
+    correct = totals.argmax(dim=2) == labels
     if thresholds is None:
         first = next(number for number, weight in enumerate(method.weights) if weight)
         between = margins[first].double().quantile(torch.arange(1, 10, dtype=torch.float64) / 10)
@@ -69,18 +73,18 @@ def early_exits(method: Faust, images: Source, thresholds: Sequence[float | None
     cost = torch.tensor(method.multiplications, dtype=torch.float64).cumsum(dim=0)
     found = []
     for threshold in thresholds:
-        sure = margins >= (math.inf if threshold is None else threshold)
-        sure[-1] = True
-        leaves = sure.int().argmax(dim=0)  # the first that is
-        accuracy_ = right.gather(0, leaves.unsqueeze(0)).double().mean().item()
-        share = torch.bincount(leaves, minlength=layers).double() / len(leaves)
-        found.append(EarlyExit(threshold, accuracy_, 1 - (share @ cost / cost[-1]).item(), share.tolist()))
+        exits = margins >= (math.inf if threshold is None else threshold)
+        exits[-1] = True
+        last = exits.int().argmax(dim=0)  # the first layer where an image exits
+        hits = correct.gather(0, last.unsqueeze(0)).double().mean().item()
+        leaving = torch.bincount(last, minlength=layers).double() / len(last)
+        found.append(EarlyExit(threshold, hits, 1 - (leaving @ cost / cost[-1]).item(), leaving.tolist()))
     return found
 
 
 def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None) -> Evaluation:
-    """Predict every image by every voter alone, by the first ones together, and by those in `layers` (by default
-    all, each by its weight)."""
+    """Evaluate each voter alone, the first voters together, and the voters numbered in `layers` from 1 (by default all, by
+    their weights)."""
     alone, first, joined = [], [], []
     with evaluating(method):
         for chunk in chunks(images, method):
@@ -101,31 +105,30 @@ def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None
 
 
 def all_scores(method: Method, images: Source) -> Tensor:
-    """The votes on every image, (voters, n, C)."""
+    """Return the scores of all images, as `Method.votes` gives them. → (voters, n, C)"""
     with evaluating(method):
         return torch.cat([method.votes(images.plain(chunk)) for chunk in chunks(images, method)], dim=1)
 
 
 def all_embeddings(method: Method, images: Source) -> list[Tensor]:
-    """Each layer's embedding of every image, without a label, (n, e_i)."""
+    """Return the embeddings of all images in each layer, without a label. → (n, e_i)"""
     with evaluating(method):
         rows = (method.unlabelled(images.plain(chunk)) for chunk in chunks(images, method))
-        walks = [list(method.network.embeddings(some)) for some in rows]
-    return [torch.cat(parts) for parts in zip(*walks, strict=True)]
+        chunked = [list(method.network.embeddings(some)) for some in rows]
+    return [torch.cat(parts) for parts in zip(*chunked, strict=True)]
 
 
 @dataclass(frozen=True)
 class Weighting:
-    """One way to join the votes, and how good it is."""
+    """Weights of the voters, and the accuracy with them."""
 
     name: str
-    weights: list[float]  # one for each voter
+    weights: list[float]  # one per voter
     accuracy: float
 
 
 def compare_weightings(method: Method, images: Source) -> list[Weighting]:
-    """What the votes on these images give when all layers count alike, the last ones only, and by weights that are fitted
-    to these very images."""
+    """Evaluate equal weights for all layers, equal weights for the last layers only, and weights fitted to these images."""
     scores, labels = all_scores(method, images).cpu().double(), images.labels.cpu()
     count = len(scores)
     ways = {"all layers": [1.0] * count}
@@ -141,11 +144,11 @@ def compare_weightings(method: Method, images: Source) -> list[Weighting]:
 
 @torch.enable_grad()
 def fitted_weights(scores: Tensor, labels: Tensor) -> list[float]:
-    """Weights of votes under which the softmax of their sum gives the labels the largest likelihood, the largest of them
-    set to 1, to two decimals. (voters, n, C), (n,)
+    """Fit the weights of the voters: minimise the cross entropy of the weighted sum of scores. (voters, n, C), (n,)
 
-    A weight is a square, so that it is not negative, and is found by L-BFGS in units of how much a voter's scores vary. One
-    that finds all classes alike has no weight.
+    The largest weight is 1, and all are rounded to two decimals. A weight is the square of what L-BFGS optimises, so it is
+    not negative. The scores are divided by their standard deviation first. A voter with equal scores for all classes has
+    weight 0.
     """
     scores = scores.double()
     scores = scores - scores.mean(dim=2, keepdim=True)
@@ -153,7 +156,7 @@ def fitted_weights(scores: Tensor, labels: Tensor) -> list[float]:
     size = scores.square().mean(dim=(1, 2)).sqrt()
     unit = scores / size.clamp_min(tiny)[:, None, None]
     root = (size > 0).double().requires_grad_()
-    optimiser = torch.optim.LBFGS([root], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+    optimiser = torch.optim.LBFGS([root], max_iter=LBFGS_ITERATIONS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimiser.zero_grad()
@@ -166,39 +169,38 @@ def fitted_weights(scores: Tensor, labels: Tensor) -> list[float]:
     return [round(weight, 2) for weight in (weights / weights.max().clamp_min(tiny)).tolist()]
 
 
-def auroc(known: Tensor, strange: Tensor) -> float:
-    """How well a score tells two sets apart: the share of pairs in which the known one's is larger, where equal ones count
-    half. (n,), (m,)"""
-    strange = strange.sort().values
-    below, up_to = (torch.searchsorted(strange, known, right=right).double().mean() for right in (False, True))
-    return ((below + up_to) / (2 * len(strange))).item()
+def auroc(known: Tensor, unknown: Tensor) -> float:
+    """Return the area under the ROC curve: the fraction of pairs where the score of the known image is larger; equal scores
+    count half. (n,), (m,)"""
+    unknown = unknown.sort().values
+    below, up_to = (torch.searchsorted(unknown, known, right=right).double().mean() for right in (False, True))
+    return ((below + up_to) / (2 * len(unknown))).item()
 
 
 def threshold_accepting(scores: Tensor, accept: float) -> float:
-    """That all but a share of 1 − `accept` of these scores reach. (n,)"""
-    left_out = math.floor((1 - accept) * len(scores) + ROUNDING)
-    return scores.sort().values[left_out].item()
+    """Return the threshold that a fraction `accept` of these scores reach. (n,)"""
+    rejected = math.floor((1 - accept) * len(scores) + ROUNDING)
+    return scores.sort().values[rejected].item()
 
 
 def chunks(images: Source, method: Method) -> Sequence[Tensor]:
-    """The positions of all images, as many at a time as the device likes and the layers have room for."""
+    """Return the positions of all images in chunks whose size depends on the device and on the largest layer."""
     device = images.labels.device
-    most = MOST_VALUES // max(layer.peak_values for layer in method.network)
-    size = max(1, min(most, CHUNK_ON_GPU if device.type == "cuda" else CHUNK))
+    most = MAX_VALUES // max(layer.peak_values for layer in method.network)
+    size = max(1, min(most, GPU_CHUNK if device.type == "cuda" else CPU_CHUNK))
     return torch.arange(len(images.labels), device=device).split(size)
 
 
 def seconds_per_image(method: Method, images: Source) -> float:
-    """The time that a prediction takes when many are made at once: the median of a few times, after one that is not
-    counted."""
-    some = images.plain(chunks(images, method)[0])
+    """Return the time per image of predicting a chunk of images: the median of a few measurements after a warm-up."""
+    chunk = images.plain(chunks(images, method)[0])
     times = []
     with evaluating(method):
-        for _ in range(TIMED + 1):
+        for _ in range(TIMED_PREDICTIONS + 1):
             begin = time.perf_counter()
-            method.predict(some).cpu()  # .cpu() waits for the device
+            method.predict(chunk).cpu()  # .cpu() waits for the device
             times.append(time.perf_counter() - begin)
-    return statistics.median(times[1:]) / len(some)
+    return statistics.median(times[1:]) / len(chunk)
 
 
 def accuracy(predicted: Tensor, labels: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""What is written down of a training, epoch by epoch."""
+"""The history of a training: losses and accuracies by epoch."""
 
 import csv
 import io
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Epoch:
-    """One line of the history. Layers that did not train, or not yet, have none; an epoch that was not measured has no
-    accuracies."""
+    """One line of the history. Layers that did not train in this epoch have no loss, and layers that have not begun to train
+    no accuracy. An epoch without evaluation has no accuracies."""
 
     epoch: int  # from 1
     losses: list[float | None]
     layer_accuracy: list[float | None]
-    first_layers_accuracy: list[float | None]  # of {1}, {1, 2}, … together
-    accuracy: float | None  # of all layers that have begun to train, by their weights once all have
+    first_layers_accuracy: list[float | None]  # of voters {1}, {1, 2}, …
+    accuracy: float | None  # of the layers that have begun to train; of all by their weights once all have
     learning_rate: float  # of the last step
-    seconds: float  # training alone, without the evaluation
+    seconds: float  # without evaluation
 
 
 def curves(epoch: Epoch, learners: Sequence[str], voters: Sequence[str]) -> dict[str, float | None]:
-    """One line of the history by the names of its curves, with nothing where nothing was measured."""
+    """Return the values of an epoch by the names of their curves; None if not measured."""
     accuracies: list[float | None] = [None] * len(voters)
     alone, first = epoch.layer_accuracy or accuracies, epoch.first_layers_accuracy or accuracies
     joined = [f"accuracy/layers 1-{number}" for number in range(2, len(voters) + 1)]
@@ -36,7 +36,7 @@ def curves(epoch: Epoch, learners: Sequence[str], voters: Sequence[str]) -> dict
 
 
 def history_csv(history: Sequence[Epoch], learners: Sequence[str], voters: Sequence[str]) -> str:
-    """A row for each epoch, a column for each curve."""
+    """Return the history as CSV: one row per epoch, one column per curve."""
     file = io.StringIO()
     rows = [{"epoch": epoch.epoch, **curves(epoch, learners, voters)} for epoch in history]
     if rows:

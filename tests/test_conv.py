@@ -1,4 +1,4 @@
-"""Convolutional layers: what they compute, that they learn alone, and that every schedule trains them alike."""
+"""Convolutional layers: their outputs, where their gradients reach, and their training under every schedule."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,8 @@ from faustnet.data import Augmentation, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, build
 from faustnet.methods.goodness import GoodnessMethod
-from faustnet.nn.conv import ConvLayer, Head, means_of_squares, shrunk
-from faustnet.nn.network import KINDS, NetworkSettings, embedding_network
+from faustnet.nn.conv import ConvHead, ConvLayer, average_pool, block_means
+from faustnet.nn.network import NETWORK_KINDS, NetworkSettings, embedding_network
 from faustnet.runs.folder import Run
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import train
@@ -25,7 +25,7 @@ from faustnet.training.trainer import Trainer
 from test_methods import CROSSING
 from test_wavefront import assert_same, stop_after
 
-CONVOLUTIONAL = KINDS[1:]
+CONVOLUTIONAL = NETWORK_KINDS[1:]
 WITH_CONVOLUTIONS = [
     (name, kind)
     for name, method in METHODS.items()
@@ -40,8 +40,8 @@ def settings(kind: str, **changes: object) -> NetworkSettings:
     return replace(NetworkSettings((8, 12, 16), 10, length="unit", kind=kind, pools=(1, 3), head=6), **changes)
 
 
-def by_hand(layer: ConvLayer, pictures: Tensor) -> tuple[Tensor, Tensor]:
-    """The same from torch's modules, picture by picture where nothing is shared."""
+def by_hand(layer: ConvLayer, maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute a layer with torch's functions, one image at a time except in batch norm."""
 
     def norm(rows: Tensor) -> Tensor:
         flat = rows.transpose(0, 1).flatten(1)
@@ -51,7 +51,7 @@ def by_hand(layer: ConvLayer, pictures: Tensor) -> tuple[Tensor, Tensor]:
     def conv(module: nn.Conv2d, rows: Tensor) -> Tensor:
         return torch.stack([nn.functional.conv2d(row, module.weight, padding=1) for row in rows])
 
-    made = conv(layer.entrance.convolution, pictures)
+    made = conv(layer.entrance.convolution, maps)
     if layer.entrance.pool:
         made = made.unfold(2, 2, 2).unfold(3, 2, 2).amax(dim=(4, 5))
     made = norm(made).relu()
@@ -67,35 +67,35 @@ def by_hand(layer: ConvLayer, pictures: Tensor) -> tuple[Tensor, Tensor]:
 def test_a_network_computes_what_its_layers_are_said_to(kind: str) -> None:
     torch.manual_seed(0)
     network = embedding_network((3, 24, 16), settings(kind)).double()
-    pictures = torch.randn(5, 3, 24, 16, dtype=torch.float64)
-    for layer, embedding in zip(network, network.embeddings(pictures), strict=True):
-        pictures, expected = by_hand(layer, pictures)
+    maps = torch.randn(5, 3, 24, 16, dtype=torch.float64)
+    for layer, embedding in zip(network, network.embeddings(maps), strict=True):
+        maps, expected = by_hand(layer, maps)
         torch.testing.assert_close(embedding, expected)
-        assert layer.output_shape == pictures.shape[1:]
-        assert layer.outputs == pictures[0].numel()
+        assert layer.output_shape == maps.shape[1:]
+        assert layer.outputs == maps[0].numel()
 
 
 @pytest.mark.parametrize(("size", "side"), [((16, 24), (8, 8)), ((14, 7), (8, 7)), ((8, 8), (8, 8))])
-def test_pictures_shrink_by_means(size: tuple[int, int], side: tuple[int, int]) -> None:
-    pictures, (high, wide) = torch.randn(2, 3, *size), size
+def test_average_pool_computes_the_mean_of_each_block(size: tuple[int, int], side: tuple[int, int]) -> None:
+    maps, (high, wide) = torch.randn(2, 3, *size), size
 
-    def squares(whole: int, parts: int) -> list[slice]:
+    def blocks(whole: int, parts: int) -> list[slice]:
         return [slice(part * whole // parts, -(-(part + 1) * whole // parts)) for part in range(parts)]
 
-    rows = [[pictures[:, :, y, x].mean(dim=(2, 3)) for x in squares(wide, side[1])] for y in squares(high, side[0])]
+    rows = [[maps[:, :, y, x].mean(dim=(2, 3)) for x in blocks(wide, side[1])] for y in blocks(high, side[0])]
     expected = torch.stack([torch.stack(row, dim=2) for row in rows], dim=2)
-    torch.testing.assert_close(shrunk(pictures, side), expected)
+    torch.testing.assert_close(average_pool(maps, side), expected)
     if not (high % side[0] or wide % side[1]):
-        torch.testing.assert_close(means_of_squares(pictures, side), expected)
+        torch.testing.assert_close(block_means(maps, side), expected)
 
 
-def test_gradients_of_means_lie_in_memory_as_the_pictures_do() -> None:
-    pictures = torch.randn(4, 6, 16, 24).to(memory_format=torch.channels_last).requires_grad_()
+def test_gradients_of_block_means_have_the_memory_format_of_the_input() -> None:
+    maps = torch.randn(4, 6, 16, 24).to(memory_format=torch.channels_last).requires_grad_()
     weights = torch.randn(4, 6, 8, 8)
-    found = torch.autograd.grad((means_of_squares(pictures, (8, 8)) * weights).sum(), pictures)[0]
-    expected = torch.autograd.grad((functional.adaptive_avg_pool2d(pictures, (8, 8)) * weights).sum(), pictures)[0]
+    found = torch.autograd.grad((block_means(maps, (8, 8)) * weights).sum(), maps)[0]
+    expected = torch.autograd.grad((functional.adaptive_avg_pool2d(maps, (8, 8)) * weights).sum(), maps)[0]
     torch.testing.assert_close(found, expected)
-    assert found.stride() == pictures.stride()
+    assert found.stride() == maps.stride()
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_gradients_of_means_lie_in_memory_as_the_pictures_do() -> None:
 def test_prediction_does_not_depend_on_the_other_images_of_a_batch(shape: NetworkSettings) -> None:
     torch.manual_seed(0)
     network = embedding_network((1, 8, 8), shape).double()
-    pictures = 3 + 5 * torch.randn(64, 1, 8, 8, dtype=torch.float64)
-    in_training = list(network.embeddings(pictures))
+    maps = 3 + 5 * torch.randn(64, 1, 8, 8, dtype=torch.float64)
+    in_training = list(network.embeddings(maps))
     network.eval()
-    network.update_statistics(pictures)
-    for embedding, before in zip(network.embeddings(pictures[:3]), in_training, strict=True):
+    network.update_statistics(maps)
+    for embedding, before in zip(network.embeddings(maps[:3]), in_training, strict=True):
         torch.testing.assert_close(embedding, before[:3])
 
 
@@ -135,7 +135,7 @@ def test_the_gradient_of_a_layers_loss_reaches_that_layer_and_its_head_alone(
 
 @pytest.mark.parametrize(("name", "kind"), WITH_CONVOLUTIONS)
 def test_a_layers_loss_is_there_before_the_next_layer_is_computed(name: str, kind: str, source: ImageSource) -> None:
-    """So that no more than one layer's activations are kept at a time."""
+    """The activations of at most one layer are kept in memory."""
     method, computed = started(name, source, settings(kind)), []
     for layer in method.network:
         layer.register_forward_hook(lambda layer, *_: computed.append(layer))
@@ -146,7 +146,7 @@ def test_a_layers_loss_is_there_before_the_next_layer_is_computed(name: str, kin
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if issubclass(method, GoodnessMethod)])
 def test_methods_that_have_dense_layers_only_say_so(name: str) -> None:
-    with pytest.raises(FaustnetError, match="layers are dense, not vgg"):
+    with pytest.raises(FaustnetError, match=r"requires network\.kind=dense, got 'vgg'"):
         small_method(name, settings("vgg"))
 
 
@@ -191,7 +191,7 @@ def test_a_run_that_was_put_down_ends_like_one_that_was_not(schedule: str, exact
     ],
 )
 def test_it_learns_digits(name: str, schedule: str, options: dict, kind: str, tmp_path: Path) -> None:
-    """And what it has learned is all in the model's file."""
+    """A model that is loaded from its file predicts the same."""
     network = {"kind": kind, "widths": [12, 24], "pools": [1, 2], "head": 24, "embedding": 24, "length": "unit"}
     recipe = recipe_from(
         {
@@ -225,8 +225,8 @@ def test_multiplications_are_those_of_a_plain_count(kind: str) -> None:
 
 
 def test_a_head_without_convolutions_is_the_mean() -> None:
-    pictures = torch.randn(4, 3, 8, 8)
-    torch.testing.assert_close(Head(3, (8, 8), 0)(pictures), pictures.mean(dim=(2, 3)))
+    maps = torch.randn(4, 3, 8, 8)
+    torch.testing.assert_close(ConvHead(3, (8, 8), 0)(maps), maps.mean(dim=(2, 3)))
 
 
 def test_early_exit_agrees_with_evaluation(source: ImageSource) -> None:
@@ -242,12 +242,12 @@ def test_early_exit_agrees_with_evaluation(source: ImageSource) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"kind": "resnet"}, "no kind of network"),
-        ({"pools": (4,)}, "layers from 1 to 3"),
-        ({"pools": (1, 1)}, "each once"),
-        ({"passes_on": "embedding"}, "pass on their activation"),
-        ({"kind": "dense"}, "no pictures to halve"),
-        ({"head": -1}, "number of channels"),
+        ({"kind": "resnet"}, "network.kind must be dense or vgg or residual, got .resnet"),
+        ({"pools": (4,)}, r"network\.pools must contain different layer numbers from 1 to 3, got \[4\]"),
+        ({"pools": (1, 1)}, r"from 1 to 3, got \[1, 1\]"),
+        ({"passes_on": "embedding"}, "network.passes_on must be activation for network.kind=vgg"),
+        ({"kind": "dense"}, "network.pools must be empty for network.kind=dense"),
+        ({"head": -1}, "network.head must be 0 .no convolutions. or more, got -1"),
     ],
 )
 def test_impossible_settings_are_refused(changes: dict, said: str) -> None:
@@ -256,7 +256,7 @@ def test_impossible_settings_are_refused(changes: dict, said: str) -> None:
 
 
 def test_images_that_cannot_be_halved_so_often_are_refused() -> None:
-    with pytest.raises(FaustnetError, match="8×8 cannot be halved so often"):
+    with pytest.raises(FaustnetError, match=r"network\.pools has 4 layers, but images of 8×8 can be halved 3 times only"):
         embedding_network((1, 8, 8), NetworkSettings((4,) * 4, kind="vgg", pools=(1, 2, 3, 4)))
 
 

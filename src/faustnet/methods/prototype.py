@@ -1,0 +1,90 @@
+"""FAUST with learned references."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+from faustnet.errors import require
+from faustnet.losses import mixed
+from faustnet.methods.base import LocalMethod
+from faustnet.methods.faust import FaustShared
+from faustnet.methods.mixup import MixUp
+from faustnet.methods.source import Source
+from faustnet.nn.layers import EmbeddingLayer
+from faustnet.nn.network import Network
+from faustnet.system.devices import check_memory
+
+
+class FaustPrototype(FaustShared, LocalMethod):
+    """The references of each class are prototypes: `prototypes` learned vectors in the embedding space of each layer.
+
+    The other options are those of faust-representative.
+    """
+
+    name: ClassVar[str] = "faust-prototype"
+    title: ClassVar[str] = "FAUST-prototype"
+    summary: ClassVar[str] = "tuplet loss of the distances to one learned vector (or K) of every class"
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        prototypes: int = 1,
+        scale: float = 0.02,
+        final_scale: float = 0.0,
+        label_smoothing: float = 0.0,
+        contrast: float = 0.0,
+        temperature: float = 0.1,
+        matching: float = 0.0,
+        mixup: float = 0.0,
+    ):
+        require(prototypes >= 1, f"options.prototypes must be at least 1, got {prototypes}.")
+        check_memory(classes * prototypes * sum(network.embedding_sizes))
+        super().__init__(
+            network,
+            classes,
+            count=prototypes,
+            scale=scale,
+            final_scale=final_scale,
+            label_smoothing=label_smoothing,
+            contrast=contrast,
+            temperature=temperature,
+            matching=matching,
+        )
+        for layer in self._layers:
+            layer.add_prototypes(classes * prototypes)
+        self.mixing = MixUp(mixup)  # last, so that it does not change the random prototypes
+
+    @property
+    def _layers(self) -> list[EmbeddingLayer]:
+        return [layer for layer in self.network if isinstance(layer, EmbeddingLayer)]
+
+    @property
+    def blends_images(self) -> bool:
+        return self.mixing.on
+
+    def rows(self, x: Tensor, y: Tensor) -> Tensor:
+        return mixed(x.flatten(1), self.mixing.own(len(x)))
+
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
+
+    def finish(self, train: Source) -> None:
+        self.references.set(layer.references for layer in self._layers)
+
+    def check_rejection(self) -> None:
+        """Inputs that barely activate a layer are closest to every prototype, unless all embeddings have one length."""
+        require(
+            all(layer.unit for layer in self._layers),
+            "Prototypes cannot reject images if embeddings have free length: train with network.length=unit.",
+        )
+
+    def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Prototypes may be much shorter than embeddings, so the new references are scaled to their mean length."""
+        lengths = [old.norm(dim=-1).mean() for old in self.references]
+        alike = [functional.normalize(own, dim=-1) * length for own, length in zip(references, lengths, strict=True)]
+        names = [name for name, _ in self.named_parameters() if name.endswith(".prototypes")]
+        return {**super().new_class(examples, alike), **dict(zip(names, alike, strict=True))}
