@@ -64,7 +64,7 @@ def by_hand(layer: ConvLayer, maps: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @kinds
-def test_a_network_computes_what_its_layers_are_said_to(kind: str) -> None:
+def test_layers_equal_a_computation_by_hand(kind: str) -> None:
     torch.manual_seed(0)
     network = embedding_network((3, 24, 16), settings(kind)).double()
     maps = torch.randn(5, 3, 24, 16, dtype=torch.float64)
@@ -145,7 +145,7 @@ def test_a_layers_loss_is_there_before_the_next_layer_is_computed(name: str, kin
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if issubclass(method, GoodnessMethod)])
-def test_methods_that_have_dense_layers_only_say_so(name: str) -> None:
+def test_methods_with_dense_layers_refuse_other_kinds(name: str) -> None:
     with pytest.raises(FaustnetError, match=r"requires network\.kind=dense, got 'vgg'"):
         small_method(name, settings("vgg"))
 
@@ -170,7 +170,7 @@ def test_the_wavefront_is_the_sequential_schedule(kind: str, exact: ImageSource)
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "wavefront"])
-def test_a_run_that_was_put_down_ends_like_one_that_was_not(schedule: str, exact: ImageSource) -> None:
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(schedule: str, exact: ImageSource) -> None:
     whole, one, continued = (trainer(schedule, exact, "residual") for _ in range(3))
     run_to_end(whole)
     stop_after(one, 7)
@@ -250,7 +250,7 @@ def test_early_exit_agrees_with_evaluation(source: ImageSource) -> None:
         ({"head": -1}, "network.head must be 0 .no convolutions. or more, got -1"),
     ],
 )
-def test_impossible_settings_are_refused(changes: dict, said: str) -> None:
+def test_invalid_settings_are_refused(changes: dict, said: str) -> None:
     with pytest.raises(FaustnetError, match=said):
         replace(settings("vgg"), **changes)
 
@@ -260,7 +260,7 @@ def test_images_that_cannot_be_halved_so_often_are_refused() -> None:
         embedding_network((1, 8, 8), NetworkSettings((4,) * 4, kind="vgg", pools=(1, 2, 3, 4)))
 
 
-def test_a_network_that_no_machine_has_memory_for_is_refused() -> None:
+def test_a_network_that_does_not_fit_into_memory_is_refused() -> None:
     with pytest.raises(FaustnetError, match="not enough memory"):
         build("backprop", (3, 32, 32), 10, NetworkSettings((2**20, 2**20), kind="vgg"), {})
 

@@ -1,4 +1,4 @@
-"""CwC and the Trifecta: what their layers compute and are trained by, how far a gradient goes, and that they learn."""
+"""CwC and the Trifecta: their layers, losses and gradients, and that they learn."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,7 +39,7 @@ def norm(pictures: Tensor) -> Tensor:
 
 
 def by_hand(layer: GoodnessConvLayer, pictures: Tensor, groups: int) -> Tensor:
-    """Group by group, then the order of work that is promised."""
+    """Compute a layer group by group."""
     if layer.norm_first:
         pictures = norm(pictures)
     pairs = zip(pictures.chunk(groups, dim=1), layer.convolution.weight.chunk(groups), strict=True)
@@ -50,7 +50,7 @@ def by_hand(layer: GoodnessConvLayer, pictures: Tensor, groups: int) -> Tensor:
 
 
 def test_cwcs_loss_and_scores_are_those_of_every_classs_own_channels(source: ImageSource) -> None:
-    """In plain loops over images, layers and classes."""
+    """Computed by loops over images, layers and classes."""
     method = started("cwc", source, CLASSES).double()
     x, y = batch(source, 9)
     pictures = x.double()
@@ -67,14 +67,14 @@ def test_cwcs_loss_and_scores_are_those_of_every_classs_own_channels(source: Ima
     assert method.forward_passes == 1
 
 
-def test_dense_layers_share_out_their_units(source: ImageSource) -> None:
+def test_cwc_divides_the_units_of_dense_layers_among_the_classes(source: ImageSource) -> None:
     method = started("cwc", source, NetworkSettings((30, 20)))
     x, _ = batch(source, 4)
     for activity, scores in zip(method.network.embeddings(x), method.scores(x), strict=True):
         torch.testing.assert_close(scores, torch.stack([part.square().mean(1) for part in activity.chunk(10, dim=1)], 1))
 
 
-def test_every_second_layer_of_cwc_keeps_the_classes_apart(source: ImageSource) -> None:
+def test_every_second_layer_of_cwc_is_grouped_by_class(source: ImageSource) -> None:
     method = started("cwc", source, CLASSES)
     rows = batch(source, 5)[0].flatten(1)
     for number, layer in enumerate(method.network):
@@ -97,13 +97,13 @@ def test_multiplications_are_those_of_a_plain_count() -> None:
     assert third.multiplications == 4 * 4 * 40 * 30 * 9
 
 
-def test_a_layer_whose_channels_cannot_be_shared_out_is_refused() -> None:
+def test_cwc_refuses_widths_that_are_no_multiple_of_the_classes() -> None:
     with pytest.raises(FaustnetError, match=r"network.widths must be multiples of 7, the number of classes, got \[14, 20\]"):
         build("cwc", (1, 8, 8), 7, NetworkSettings((14, 20), kind="vgg"), {})
 
 
 @pytest.mark.parametrize(("name", "kind"), [("cwc", "residual"), ("trifecta", "residual"), ("trifecta", "dense")])
-def test_networks_that_they_cannot_have_are_refused(name: str, kind: str) -> None:
+def test_other_kinds_of_networks_are_refused(name: str, kind: str) -> None:
     with pytest.raises(FaustnetError, match=f"requires network.kind=vgg, got {kind!r}"):
         build(name, (1, 8, 8), 10, NetworkSettings((20, 20), kind=kind), {})
 
@@ -115,13 +115,13 @@ def test_images_that_cannot_be_halved_so_often_are_refused(name: str) -> None:
 
 
 def labels_of(written: Tensor, pictures: Tensor) -> Tensor:
-    """Whose picture each row is."""
+    """Return the class of each label channel."""
     same = (written.unsqueeze(1) - pictures).abs().amax(dim=2) < 1e-6
     assert (same.sum(dim=1) == 1).all()
     return same.int().argmax(dim=1)
 
 
-def test_a_label_is_a_picture_beside_the_image(source: ImageSource) -> None:
+def test_the_label_is_an_additional_channel(source: ImageSource) -> None:
     method = started("trifecta", source, LABELS)
     x, y = batch(source, 48)
     seen = set()
@@ -239,7 +239,7 @@ def test_the_wavefront_trains_cwc_as_the_sequential_schedule_does(exact: ImageSo
 
 
 @pytest.mark.parametrize(("name", "schedule"), [("cwc", "wavefront"), ("cwc", "sequential"), ("trifecta", "sequential")])
-def test_a_run_that_was_put_down_ends_like_one_that_was_not(name: str, schedule: str, exact: ImageSource) -> None:
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(name: str, schedule: str, exact: ImageSource) -> None:
     whole, one, continued = (trainer(name, schedule, exact) for _ in range(3))
     run_to_end(whole)
     stop_after(one, 7)
@@ -267,7 +267,7 @@ def test_the_trifectas_layers_are_trained_together(schedule: str, source: ImageS
 def test_it_learns_digits(
     name: str, schedule: str, widths: str, rate: float, precision: str, faustnet: Callable[..., Answer], tmp_path: Path
 ) -> None:
-    """And what it has learned is all in the model's file."""
+    """A model that is loaded from its file predicts the same."""
     sets = ["network.kind=vgg", "network.pools=[1,3]", "prediction.weights=[0,1,4]", f"training.precision={precision}"]
     answer = faustnet(
         "train", "--method", name, "--widths", widths, "--schedule", schedule, "--learning-rate", rate, "--epochs", 8,

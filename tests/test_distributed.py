@@ -1,4 +1,4 @@
-"""One training on several ranks is that of one process, and ends well when a rank does not."""
+"""Training on several ranks gives the result of one process, and ends with a message when a rank fails."""
 
 import os
 import signal
@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import combinations, pairwise
 from pathlib import Path
 
@@ -36,7 +38,7 @@ RECIPE = {
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory, digits: DataSet) -> Path:
-    """A recipe of a training that takes a few seconds. Its data are in a file, because scikit-learn takes long to import."""
+    """A recipe that trains for a few seconds. Its data are in a file, because importing scikit-learn is slow."""
     folder = tmp_path_factory.mktemp("small")
     parts = {"train": digits.train, "test": digits.test}
     pixels = {f"x_{name}": part.pixels.numpy() for name, part in parts.items()}
@@ -48,7 +50,7 @@ def small(tmp_path_factory: pytest.TempPathFactory, digits: DataSet) -> Path:
 
 @pytest.fixture(scope="module")
 def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
-    """By arrangement and case: how far several ranks are from one process, after two epochs in double precision."""
+    """The difference between several ranks and one process after two epochs in float64, by arrangement and case."""
     file = tmp_path_factory.mktemp("ranks") / "found.json"
     subprocess.run([sys.executable, PROGRAM, "equality", "--steps", "8", "--out", file], check=True, timeout=240)
     found: dict[str, dict[str, float]] = {}
@@ -59,15 +61,15 @@ def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str,
 
 @pytest.mark.parametrize("arrangement", [name for names in ranks.ARRANGEMENTS.values() for name in names])
 def test_several_ranks_end_with_the_state_of_one_process(arrangement: str, differences: dict[str, dict[str, float]]) -> None:
-    """Weights, what the optimiser remembers, generators, losses: of every local method, with everything random that there
-    is, and rows that cannot be divided evenly."""
+    """Weights, optimiser states, generators and losses of every local method, with all sources of randomness and with rows
+    that cannot be divided evenly."""
     assert set(ranks.LOCAL) <= differences[arrangement].keys()
     assert {case: found for case, found in differences[arrangement].items() if found > 1e-7} == {}
 
 
 @pytest.mark.parametrize("costs", [[1, 1, 1, 1], [9, 1, 1, 1], [5, 4, 1, 1, 5], [1, 2, 3, 4, 5, 6], [1, 1, 100]])
-def test_layers_are_divided_so_that_the_dearest_stage_is_cheapest(costs: list[int]) -> None:
-    """Against all ways to do it."""
+def test_stages_minimise_the_cost_of_the_most_expensive_one(costs: list[int]) -> None:
+    """Compared with all divisions."""
     for stages in range(1, len(costs) + 1):
         ways = [[0, *cuts, len(costs)] for cuts in combinations(range(1, len(costs)), stages - 1)]
         least = min(max(sum(costs[a:b]) for a, b in pairwise(way)) for way in ways)
@@ -78,21 +80,21 @@ def test_layers_are_divided_so_that_the_dearest_stage_is_cheapest(costs: list[in
 
 
 def test_more_stages_than_layers_are_refused() -> None:
-    with pytest.raises(FaustnetError, match="2 layers, which cannot be divided among 3: start fewer ranks"):
+    with pytest.raises(FaustnetError, match="2 layers cannot be divided into 3 stages: start fewer ranks"):
         balanced_stages([1, 1], 3)
 
 
 @pytest.mark.parametrize(
     ("parallel", "said"),
-    [("2x3", "for 6 ranks, but there are 4"), ("rows", "data, layers, or a grid"), ("0x4", "not '0x4'"), ("4x", "not '4x'")],
+    [("2x3", "requires 6 ranks, got 4"), ("rows", "data, layers, or a grid"), ("0x4", "got '0x4'"), ("4x", "got '4x'")],
 )
-def test_an_arrangement_that_cannot_be_is_refused(parallel: str, said: str) -> None:
+def test_an_invalid_value_of_parallel_is_refused(parallel: str, said: str) -> None:
     with pytest.raises(FaustnetError, match=said):
         grid_size(parallel, 4)
 
 
 @pytest.mark.parametrize(("total", "counts"), [(8, [2, 2, 2, 2]), (9, [3, 3, 3, 0]), (5, [2, 2, 1, 0]), (1, [1, 0, 0, 0])])
-def test_slices_are_all_rows_in_order(total: int, counts: list[int]) -> None:
+def test_shards_are_all_rows_in_order(total: int, counts: list[int]) -> None:
     parts = [RowShard(None, rank, 4, total) for rank in range(4)]  # type: ignore[arg-type]
     assert all(part.counts == counts for part in parts)
     rows = torch.arange(total)
@@ -110,7 +112,7 @@ def free_port() -> int:
 
 @contextmanager
 def by_hand(count: int, *words: object, folders: tuple[Path, ...] = ()) -> Iterator[list[Process]]:
-    """Ranks as they are started under ssh or Slurm, each in a folder of its own if there are any."""
+    """Start ranks as ssh or Slurm do, each in its own folder if `folders` is given."""
     about = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     command = [sys.executable, "-m", "faustnet", *map(str, words)]
     started = [
@@ -136,7 +138,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def ends(processes: list[Process]) -> list[tuple[int, str]]:
-    """Everybody's exit status and last line."""
+    """Return the exit status and the last line of each process."""
     lines = [process.communicate(timeout=PATIENCE)[1].strip().splitlines() for process in processes]
     return [(process.returncode, (said or [""])[-1]) for process, said in zip(processes, lines, strict=True)]
 
@@ -154,31 +156,36 @@ def test_a_rank_that_is_killed_ends_the_others_by_name(
         found = ends(others)
     assert time.monotonic() - began < 30
     assert [code for code, _ in found] == [1] * len(others)
-    sentence = (
-        f"faustnet: rank {victim} on {socket.gethostname()} has died, so the others stop; continue from what was saved"
-    )
+    sentence = f"faustnet: rank {victim} on {socket.gethostname()} has died, so all ranks stop. Continue from the last"
     assert found[0][1].startswith(sentence)
     assert not victim or not found[1][1], "the first rank speaks for all"
 
 
-def test_a_rank_that_gives_no_sign_of_life_counts_as_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when its machine is lost: the connection stays open."""
-    said, codes = [], []
-    monkeypatch.setattr(watch, "SILENCE", 0.3)
-    monkeypatch.setattr(watch, "BEAT", 0.05)
-    monkeypatch.setattr(watch, "_say", said.append)
-    first = watch.First("token")
-    monkeypatch.setattr(os, "_exit", lambda code: (codes.append(code), first.leaving.set()))
-    with socket.create_connection(("127.0.0.1", first.port)) as stranger, \
-            socket.create_connection(("127.0.0.1", first.port)) as silent:  # fmt: skip
-        stranger.sendall(b"GET / HTTP/1.1\n")
-        silent.sendall(b'{"token": "token", "rank": 1, "host": "elsewhere"}\n')
-        first.close()
+def test_a_rank_that_does_not_respond_counts_as_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when its machine is lost: the connection stays open. The other ranks are told to end."""
+    printed, codes, stores = [], [], [torch.distributed.HashStore() for _ in range(2)]
+    with ThreadPoolExecutor() as threads:
+        made = [
+            threads.submit(torch.distributed.ProcessGroupGloo, store, rank, 2, timedelta(seconds=PATIENCE))
+            for store in stores
+            for rank in range(2)
+        ]
+        to_silent, _silent, to_other, other = (future.result() for future in made)
+    monkeypatch.setattr(watch, "SILENCE", 1.0)
+    monkeypatch.setattr(watch, "_print", printed.append)
+    monkeypatch.setattr(os, "_exit", lambda code: (codes.append(code), first.links.clear()))
+    first = watch.Watch({1: to_silent, 2: to_other}, ["here", "silent", "other"])
+    watch.send(other, {})
+    assert watch.receive(other, PATIENCE) == {"end": 1}
+    first.thread.join()
     assert codes == [1]
-    assert said[0].startswith("faustnet: rank 1 on elsewhere gives no sign of life since")
+    assert printed == [
+        "faustnet: rank 1 on silent has not responded for 1 s, so all ranks stop. "
+        "Continue from the last checkpoint with --resume."
+    ]
 
 
-def test_a_mistake_is_told_once_and_ends_all(tmp_path: Path) -> None:
+def test_an_error_of_all_ranks_is_printed_once(tmp_path: Path) -> None:
     with by_hand(2, "train", "--widths", "24,0", "--out", tmp_path / "run") as started:
         (code, said), (other_code, nothing) = ends(started)
     assert (code, other_code, nothing) == (2, 2, "")
@@ -186,8 +193,8 @@ def test_a_mistake_is_told_once_and_ends_all(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_what_one_rank_cannot_do_is_told_with_its_name(tmp_path: Path) -> None:
-    """Its machine lacks the data."""
+def test_an_error_of_one_rank_is_printed_with_its_number_and_host(tmp_path: Path) -> None:
+    """One machine lacks the data."""
     folders = (tmp_path / "here", tmp_path / "there")
     for folder in folders:
         folder.mkdir()
@@ -203,8 +210,8 @@ def test_what_one_rank_cannot_do_is_told_with_its_name(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_ranks_with_other_data_are_refused_and_do_not_wait_for_ever(tmp_path: Path) -> None:
-    """Fewer images make fewer batches, and a rank would wait for another that has come to its end."""
+def test_ranks_with_different_data_are_refused(tmp_path: Path) -> None:
+    """Fewer images make fewer batches, and a rank would wait for another that has finished."""
     folders = (tmp_path / "here", tmp_path / "there")
     for folder, count in zip(folders, (40, 24), strict=True):
         folder.mkdir()
@@ -219,7 +226,7 @@ def test_ranks_with_other_data_are_refused_and_do_not_wait_for_ever(tmp_path: Pa
 
 
 def same_as_one_process(folder: Path, small: Path, tmp_path: Path) -> None:
-    """Up to rounding."""
+    """Compare with a training in one process, up to rounding."""
     whole = train(read_recipe(small), tmp_path / "whole", device="cpu")
     mine, run = load(folder).method.state_dict(), Run.open(folder)
     for name, tensor in load(whole.folder).method.state_dict().items():
@@ -232,7 +239,7 @@ def same_as_one_process(folder: Path, small: Path, tmp_path: Path) -> None:
         assert here["learning_rate"] == there["learning_rate"]
 
 
-def test_all_stop_together_when_one_is_asked_to_and_one_process_continues(
+def test_all_ranks_stop_when_one_is_asked_to_and_one_process_resumes(
     small: Path, tmp_path: Path, faustnet: Callable[..., Answer]
 ) -> None:
     folder = tmp_path / "run"
@@ -246,7 +253,7 @@ def test_all_stop_together_when_one_is_asked_to_and_one_process_continues(
     same_as_one_process(folder, small, tmp_path)
 
 
-def test_torchrun_starts_a_killed_job_again_and_it_ends_as_if_nothing_had_been(small: Path, tmp_path: Path) -> None:
+def test_torchrun_restarts_a_killed_job_with_the_same_result(small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2"]
     command += ["--master-port", str(free_port()), "-m", "faustnet", "train", "--parallel", "layers"]

@@ -23,7 +23,7 @@ def test_dense_layer_is_linear_relu_layer_norm_and_projection() -> None:
 @pytest.mark.parametrize(
     ("embedding", "passes", "outputs", "size"), [(3, False, 4, 3), (3, True, 3, 3), (0, False, 4, 4), (0, True, 4, 4)]
 )
-def test_what_is_outputs_and_embedded(embedding: int, passes: bool, outputs: int, size: int) -> None:
+def test_sizes_of_activation_and_embedding(embedding: int, passes: bool, outputs: int, size: int) -> None:
     layer = DenseLayer(5, 4, embedding, dropout=0.0, passes_embedding=passes)
     activation, embedded = layer(torch.randn(2, 5))
     assert activation.shape == (2, layer.outputs) == (2, outputs)
@@ -31,7 +31,7 @@ def test_what_is_outputs_and_embedded(embedding: int, passes: bool, outputs: int
     assert (activation is embedded) == (passes or not embedding)
 
 
-def test_dropout_is_of_what_comes_in_and_of_training_alone() -> None:
+def test_dropout_applies_to_the_input_while_training_only() -> None:
     torch.manual_seed(0)
     layer = DenseLayer(50, 40, 0, dropout=0.5, passes_embedding=False)
     layer.linear.weight.data = torch.eye(40, 50)
@@ -44,7 +44,7 @@ def test_dropout_is_of_what_comes_in_and_of_training_alone() -> None:
     assert torch.equal(layer(rows)[0], layer(rows)[0])
 
 
-def test_rms_layer_takes_the_length_away_from_its_input_and_leaves_its_output() -> None:
+def test_rms_layer_normalises_its_input_and_not_its_output() -> None:
     torch.manual_seed(0)
     layer = RmsLayer(6, 5, dropout=0.0).double()
     rows = torch.randn(3, 6, dtype=torch.float64)
@@ -55,11 +55,11 @@ def test_rms_layer_takes_the_length_away_from_its_input_and_leaves_its_output() 
     torch.testing.assert_close(embedding, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_a_row_of_zeros_has_no_length_to_lose() -> None:
+def test_unit_rms_leaves_a_row_of_zeros_unchanged() -> None:
     assert torch.equal(unit_rms(torch.zeros(2, 4)), torch.zeros(2, 4))
 
 
-def test_embeddings_may_have_unit_length_or_one_that_the_layer_learns() -> None:
+def test_embeddings_have_unit_or_learned_length() -> None:
     torch.manual_seed(0)
     rows = torch.randn(6, 5)
     lengths = {}

@@ -1,4 +1,4 @@
-"""What holds for every method, over the table of methods; then what each one promises."""
+"""Properties of all methods, then of each one."""
 
 import pytest
 import torch
@@ -221,7 +221,7 @@ def test_a_class_with_fewer_images_than_the_centroid_wants_gives_all_it_has(sour
 
 
 def label_of(row: torch.Tensor, source: ImageSource) -> int:
-    """Which class an image belongs to, found by looking it up in the training set."""
+    """Look up the class of an image in the training set."""
     everything = source.plain(torch.arange(len(source.labels))).flatten(1)
     return int(source.labels[(everything - row).abs().sum(1).argmin()])
 
@@ -297,7 +297,7 @@ def test_images_too_small_for_the_labels_are_refused() -> None:
 
 @pytest.mark.parametrize("collaborators", ["all", "earlier"])
 def test_a_layer_counts_its_collaborators_goodness_as_a_constant(collaborators: str, source: ImageSource) -> None:
-    """p = σ(‖f_i‖² + Σ_t ‖f_t‖² − θ), written out; the gradient is as if the others' part were a number."""
+    """p = σ(‖f_i‖² + Σ_t ‖f_t‖² − θ), computed by hand; the part of the other layers is a constant for the gradient."""
     method = started("collaborative-ff", source, collaborators=collaborators, threshold=0.7)
     x, y = batch(source, 6)
     with seeded(3):
@@ -326,7 +326,7 @@ def test_ffcms_margin_falls_from_layer_to_layer(source: ImageSource) -> None:
 
 
 def test_a_read_out_is_the_minimum_of_its_loss(source: ImageSource) -> None:
-    """Its gradient is nought: Σ (p − t) x / n + decay · w, and Σ (p − t) for the bias."""
+    """Its gradient is zero: Σ (p − t) x / n + decay · w, and Σ (p − t) for the bias."""
     read_out = ReadOut(64, 10)
     rows, labels = source.plain(torch.arange(320)).flatten(1), source.labels
     with torch.no_grad():
@@ -416,7 +416,7 @@ def test_the_scale_goes_by_equal_ratios_to_the_one_that_predicts(name: str, sour
 
 
 def test_centroids_are_running_means_that_no_batch_outweighs_by_coming_first(source: ImageSource) -> None:
-    """A batch's weight is momentum to the power of how many with its class came after it."""
+    """The weight of a batch is the momentum to the power of the number of later batches with its class."""
     method = started("faust-centroid", source, momentum=0.6)
     begun = [layer.clone() for layer in method.references]
     means: list[list[list[torch.Tensor]]] = [[[layer[c, 0]] for c in range(10)] for layer in begun]

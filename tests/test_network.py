@@ -7,7 +7,7 @@ from faustnet.nn.network import NetworkSettings, embedding_network, rms_network
 NINE, TWELVE = (9, 1, 1), (3, 2, 2)
 
 
-def test_walk_gives_every_layers_embedding_and_lets_no_gradient_back() -> None:
+def test_the_graph_of_an_embedding_spans_one_layer() -> None:
     network = embedding_network(TWELVE, NetworkSettings((8, 7, 6), 5))
     rows = torch.randn(4, 3, 2, 2)
     embeddings = list(network.embeddings(rows))
@@ -17,13 +17,13 @@ def test_walk_gives_every_layers_embedding_and_lets_no_gradient_back() -> None:
     assert reached == [False, True, False]
 
 
-def test_forward_sends_the_gradient_through_every_layer() -> None:
+def test_forward_is_differentiable_through_every_layer() -> None:
     network = embedding_network(TWELVE, NetworkSettings((8, 7, 6), 5), project=False)
     network(torch.randn(4, 12)).square().sum().backward()
     assert all(p.grad is not None for p in network.parameters())
 
 
-def test_layers_fit_each_other_whatever_is_outputs() -> None:
+def test_the_inputs_of_a_layer_are_what_the_layer_before_passes_on() -> None:
     assert [layer.inputs for layer in embedding_network(NINE, NetworkSettings((8, 7), 5))] == [9, 8]
     assert [layer.inputs for layer in embedding_network(NINE, NetworkSettings((8, 7), 5, passes_on="embedding"))] == [
         9,
@@ -36,7 +36,7 @@ def test_layers_fit_each_other_whatever_is_outputs() -> None:
     assert [layer.inputs for layer in rms_network(NINE, NetworkSettings((8, 7), 5))] == [9, 8]
 
 
-def test_dropout_spares_the_images_unless_asked_for() -> None:
+def test_dropout_and_input_dropout_are_separate() -> None:
     assert [layer.dropout for layer in embedding_network(NINE, NetworkSettings((8, 7), 5, dropout=0.3))] == [0.0, 0.3]
     assert [layer.dropout for layer in rms_network(NINE, NetworkSettings((8, 7), 5, dropout=0.3))] == [0.0, 0.3]
     both = NetworkSettings((8, 7), 5, dropout=0.3, input_dropout=0.2)
@@ -55,6 +55,6 @@ def test_dropout_spares_the_images_unless_asked_for() -> None:
         {"length": "x"},
     ],
 )
-def test_impossible_networks_are_refused(settings: dict[str, object]) -> None:
+def test_invalid_network_settings_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(FaustnetError):
         NetworkSettings(**settings)

@@ -8,13 +8,13 @@ from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.optimisers.muon import Muon, orthogonalised
 
 
-def test_cosine_falls_from_the_full_rate_to_almost_nothing() -> None:
+def test_cosine_decreases_from_the_full_rate_to_almost_zero() -> None:
     settings = OptimiserSettings(learning_rate=0.1)
     rates = [settings.rate(step, 100) for step in range(100)]
     assert rates == pytest.approx([0.05 * (1 + math.cos(math.pi * step / 100)) for step in range(100)])
 
 
-def test_warm_up_rises_evenly_and_then_hands_over() -> None:
+def test_warm_up_is_linear() -> None:
     settings = OptimiserSettings(learning_rate=0.1, warmup=0.1, decay="constant")
     rates = [settings.rate(step, 100) for step in range(100)]
     assert rates[:11] == pytest.approx([0.1 * (step + 1) / 11 for step in range(11)])
@@ -27,7 +27,7 @@ def test_warm_up_rises_evenly_and_then_hands_over() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD), ("muon", Muon)]
 )
-def test_the_optimiser_is_the_one_that_was_named(name: str, kind: type) -> None:
+def test_create_returns_the_optimiser_with_this_name(name: str, kind: type) -> None:
     weight = torch.nn.Parameter(torch.ones(3))
     optimiser = OptimiserSettings(name, learning_rate=0.5, weight_decay=0.1).create().torch_optimiser([weight])
     assert type(optimiser) is kind
@@ -40,13 +40,13 @@ def test_the_optimiser_is_the_one_that_was_named(name: str, kind: type) -> None:
     "settings",
     [{"name": "adamm"}, {"decay": "linear"}, {"learning_rate": 0.0}, {"learning_rate": math.inf}, {"warmup": 1.0}],
 )
-def test_impossible_optimisers_are_refused(settings: dict[str, object]) -> None:
+def test_invalid_optimiser_settings_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(FaustnetError):
         OptimiserSettings(**settings)
 
 
 @pytest.mark.parametrize("shape", [(1, 20, 50), (2, 50, 20), (3, 16, 16)])
-def test_orthogonalised_matrices_keep_their_directions_and_lose_their_lengths(shape: tuple[int, ...]) -> None:
+def test_orthogonalised_matrices_keep_singular_vectors_and_have_singular_values_near_one(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     matrices = torch.randn(shape, dtype=torch.float64)
     left, lengths, right = torch.linalg.svd(matrices, full_matrices=False)

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from faustnet.methods.centroid import FaustCentroid
     from faustnet.methods.collaborative import CollaborativeFF
     from faustnet.methods.cwc import CwC
-    from faustnet.methods.faust import FaustPrototype, FaustRepresentative, FaustTriplet, FaustTuplet
+    from faustnet.methods.faust import FaustRepresentative
     from faustnet.methods.ffcm import FFCM
     from faustnet.methods.forward_forward import ForwardForward
+    from faustnet.methods.prototype import FaustPrototype
     from faustnet.methods.symba import SymBa
     from faustnet.methods.trifecta import Trifecta
+    from faustnet.methods.vanilla import FaustTriplet, FaustTuplet
     from faustnet.nn.network import Network
     from faustnet.runs.folder import Run
     from faustnet.runs.model import Model
@@ -69,10 +71,10 @@ __getattr__ = lazy_attributes(
         "FFCM": "faustnet.methods.ffcm",
         "FaustCentroid": "faustnet.methods.centroid",
         "FaustClassifier": "faustnet.estimator",
-        "FaustPrototype": "faustnet.methods.faust",
+        "FaustPrototype": "faustnet.methods.prototype",
         "FaustRepresentative": "faustnet.methods.faust",
-        "FaustTriplet": "faustnet.methods.faust",
-        "FaustTuplet": "faustnet.methods.faust",
+        "FaustTriplet": "faustnet.methods.vanilla",
+        "FaustTuplet": "faustnet.methods.vanilla",
         "ForwardForward": "faustnet.methods.forward_forward",
         "LocalMethod": "faustnet.methods",
         "Method": "faustnet.methods",

@@ -52,6 +52,11 @@ NAMES = {  # that moved to another module than the rest of their old module
     "faustnet.layers": {"BatchNorm": "faustnet.nn.modules", "Linear": "faustnet.nn.modules"},
     "faustnet.losses": {"exact": "faustnet.losses.formulas"},
     "faustnet.methods.base": {"MixUp": "faustnet.methods.mixup"},
+    "faustnet.methods.faust": {
+        "FaustPrototype": "faustnet.methods.prototype",
+        "FaustTriplet": "faustnet.methods.vanilla",
+        "FaustTuplet": "faustnet.methods.vanilla",
+    },
 }
 
 

@@ -65,9 +65,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run_on_ranks(arguments: list[str]) -> None:
     with importing():
-        from faustnet.training.distributed import here, joined
-    with joined():
-        _run(arguments, several_ranks=here() is not None)
+        from faustnet.training.distributed import current_ranks, join_ranks
+    with join_ranks():
+        _run(arguments, several_ranks=current_ranks() is not None)
 
 
 def _run(arguments: list[str], *, several_ranks: bool = False) -> None:

@@ -13,7 +13,7 @@ from faustnet.runs.session import Stopped, follow
 from faustnet.runs.session import train as train_recipe
 from faustnet.runs.tensorboard import watching
 from faustnet.system.devices import choose_device
-from faustnet.training.distributed import Ranks, grid_size, here
+from faustnet.training.distributed import Ranks, current_ranks, grid_size
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def launch(
     with_tensorboard: bool,
 ) -> Run | None:
     """Train, and return the finished run; None on all ranks but the first."""
-    ranks = here()
+    ranks = current_ranks()
     size = grid_size(ranks.broadcast(parallel) if ranks else parallel, ranks.count if ranks else 1)
     job = ranks.from_first(lambda: _job(table, out, resume, ranks)) if ranks else _job(table, out, resume)
     where = choose_device(device)
@@ -72,7 +72,7 @@ def launch(
 
 def _job(table: Mapping[str, Any], out: Path | None, resume: bool, ranks: Ranks | None = None) -> Job:
     """Complete the recipe and choose the folder. Ranks that torchrun has restarted continue the run that they had begun."""
-    begun = ranks.begun if ranks else None
+    begun = ranks.run_folder if ranks else None
     folder = Path(begun) if begun else out
     resume = resume or bool(begun and (Path(begun) / RECIPE).exists())
     recipe = recipe_from(table, Run.open(folder).recipe if resume and folder else None)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from faustnet.errors import require
-from faustnet.methods.faust import FaustShared
+from faustnet.methods.faust import FaustSharedReferences
 from faustnet.methods.source import Source
 from faustnet.nn.modules import one_hot
 from faustnet.nn.network import Network
@@ -16,7 +16,7 @@ from faustnet.nn.references import ClassIndex, updated_centroids
 FIRST_IMAGES = 16  # images per class that the initial centroids are computed from
 
 
-class FaustCentroid(FaustShared):
+class FaustCentroid(FaustSharedReferences):
     """The reference of each class is a centroid, in training and in prediction: the running mean of its embeddings in each
     layer.
 

@@ -1,12 +1,12 @@
 """FAUST: every layer learns to map an image close to a reference for its class. The base classes, and representatives."""
 
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from faustnet._deprecated import moved_names
 from faustnet.errors import require
 from faustnet.losses import mixed
 from faustnet.losses.objective import Contrastive, Objective, ReferenceTuplet, SimilarityMatching
@@ -95,7 +95,7 @@ class Faust(Method):
         return classes, used
 
 
-class FaustShared(Faust):
+class FaustSharedReferences(Faust):
     """Base class of the FAUST methods whose anchors share their references; see `FaustRepresentative` for the options. The
     scale of distances may change while training; prediction uses the last one."""
 
@@ -125,7 +125,7 @@ class FaustShared(Faust):
         self.objective.enter_epoch(progress)
 
 
-class FaustRepresentative(FaustShared, LocalMethod):
+class FaustRepresentative(FaustSharedReferences, LocalMethod):
     """Section IV.C: the references of each class are a few fixed training images, its representatives, in training and in
     prediction.
 
@@ -215,9 +215,4 @@ class FaustRepresentative(FaustShared, LocalMethod):
         return {**super().new_class(examples, references), "images": images}
 
 
-def __getattr__(name: str) -> Any:
-    """Return a class that was in this module in version 0.1, so that pickles of that version can be loaded."""
-    moved = {"FaustPrototype": "prototype", "FaustTriplet": "vanilla", "FaustTuplet": "vanilla"}
-    if name not in moved:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"faustnet.methods.{moved[name]}"), name)
+__getattr__ = moved_names(__name__)

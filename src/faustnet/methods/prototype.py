@@ -9,7 +9,7 @@ from torch.nn import functional
 from faustnet.errors import require
 from faustnet.losses import mixed
 from faustnet.methods.base import LocalMethod
-from faustnet.methods.faust import FaustShared
+from faustnet.methods.faust import FaustSharedReferences
 from faustnet.methods.mixup import MixUp
 from faustnet.methods.source import Source
 from faustnet.nn.layers import EmbeddingLayer
@@ -17,7 +17,7 @@ from faustnet.nn.network import Network
 from faustnet.system.devices import check_memory
 
 
-class FaustPrototype(FaustShared, LocalMethod):
+class FaustPrototype(FaustSharedReferences, LocalMethod):
     """The references of each class are prototypes: `prototypes` learned vectors in the embedding space of each layer.
 
     The other options are those of faust-representative.

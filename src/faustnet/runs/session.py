@@ -15,7 +15,7 @@ from faustnet.runs.folder import METRICS, MODEL, Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, differences
 from faustnet.system.locks import check_unlocked, folder_lock
-from faustnet.training.distributed import Communicator, RankGrid, SingleProcess, here
+from faustnet.training.distributed import Communicator, RankGrid, SingleProcess, current_ranks
 from faustnet.training.history import Epoch
 from faustnet.training.signals import stopped_by_signals
 from faustnet.training.trainer import Diverged, Trainer
@@ -69,8 +69,8 @@ def train(
         communicator.barrier()  # the others read the data when they have been downloaded
         model, trainer = set_up(recipe, data, device, communicator)
         communicator.require_equal(digest(data) if not communicator.alone else "", DATA)
-        if ranks := here():
-            ranks.begin(str(folder))
+        if ranks := current_ranks():
+            ranks.set_run_folder(str(folder))
         if resume:
             run.restore(trainer)
         else:

@@ -15,29 +15,29 @@ from torch import distributed as dist
 from faustnet.errors import FaustnetError, require
 from faustnet.training.distributed.agreement import Agreement
 
-WAYS = ("data", "layers")
+PARALLEL = ("data", "layers")
 TIMEOUT = timedelta(days=7)  # a rank waits for another as long as that one lives
 
 Value = TypeVar("Value")
 
 
 def grid_size(parallel: str, ranks: int) -> tuple[int, int]:
-    """Among how many ranks rows and layers are divided: by "data", by "layers", or by both, "2x2" (rows × layers)."""
-    if parallel in WAYS:
+    """Return the numbers of ranks that divide the rows and the layers, for --parallel data, layers or a grid such as 2x2."""
+    if parallel in PARALLEL:
         return (ranks, 1) if parallel == "data" else (1, ranks)
     grid = re.fullmatch(r"([1-9]\d{0,5})[x×]([1-9]\d{0,5})", parallel)
     if grid is None:
-        raise FaustnetError(f"--parallel is data, layers, or a grid of both such as 2x2, not {parallel!r}.")
+        raise FaustnetError(f"--parallel must be data, layers, or a grid (rows x layers) such as 2x2, got {parallel!r}.")
     rows, layers = int(grid[1]), int(grid[2])
     require(
         rows * layers == ranks,
-        f"--parallel {parallel} is for {rows * layers} ranks, but there are {ranks}: start as many, or choose another grid.",
+        f"--parallel {parallel} requires {rows * layers} ranks, got {ranks}: start as many, or use another grid.",
     )
     return rows, layers
 
 
 class Communicator(ABC):
-    """What the processes of one training say to each other. In a training of one process, nothing."""
+    """Communication between the processes of one training. With one process, there is none."""
 
     is_first: bool  # whether this is the process that evaluates, prints and writes files
     alone: bool  # whether it is the only one
@@ -172,8 +172,8 @@ Tensors = dict[str, Tensor]
 
 
 def gather_tensors(own: list[Tensors], grid: RankGrid) -> list[list[Tensors]]:
-    """On the first rank, on the host, what the first ranks of the other stages have; on those nothing. It goes over as
-    bytes, all of a stage in one message."""
+    """Return on rank 0 the tensors of the first ranks of the other stages, on the CPU; on other ranks, nothing. All tensors
+    of a stage are sent in one message of bytes."""
     group = grid.stage_group
     flat = [tensor.cpu().contiguous().view(-1).view(torch.uint8) for tensors in own for tensor in tensors.values()]
     kinds = [[(name, tensor.shape, tensor.dtype) for name, tensor in tensors.items()] for tensors in own]
@@ -187,7 +187,7 @@ def gather_tensors(own: list[Tensors], grid: RankGrid) -> list[list[Tensors]]:
 
 
 def _received(kinds: list[list[tuple[str, torch.Size, torch.dtype]]], rank: int, group: dist.ProcessGroup) -> list[Tensors]:
-    """From a rank, tensors of these names, shapes and types."""
+    """Receive tensors with these names, shapes and types from a rank."""
     sizes = [shape.numel() * dtype.itemsize for part in kinds for _, shape, dtype in part]
     whole = torch.empty(sum(sizes), dtype=torch.uint8)
     dist.recv(whole, rank, group)
@@ -196,14 +196,13 @@ def _received(kinds: list[list[tuple[str, torch.Size, torch.dtype]]], rank: int,
 
 
 def balanced_stages(costs: Sequence[int], stages: int) -> list[range]:
-    """Consecutive layers for every stage, at least one, such that the dearest stage is as cheap as can be."""
+    """Divide layers into stages of at least one layer, such that the cost of the most expensive stage is smallest."""
     require(
         stages <= len(costs),
-        f"The network has {len(costs)} layers, which cannot be divided among {stages}: start fewer ranks, or divide rows "
-        "with --parallel data.",
+        f"{len(costs)} layers cannot be divided into {stages} stages: start fewer ranks, or use --parallel data.",
     )
     sums = [0, *accumulate(costs)]
-    # The least that the dearest of s + 1 stages costs with the first n layers, and where its last stage begins.
+    # For the first n layers: the smallest cost of the most expensive of s + 1 stages, and the start of the last stage.
     best = [(total, 0) for total in sums]
     begins = []
     for stage in range(1, stages):

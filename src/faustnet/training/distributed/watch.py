@@ -1,223 +1,139 @@
-"""Ranks that know of each other's end.
+"""End all ranks when one of them fails.
 
-Every rank holds a connection to the first one, and gives a sign of life on it every second. When a process dies, its
-connections close, and the first rank tells all others; when a machine is lost, the signs fail to come. What the ranks
-compute with knows neither: gloo says that some connection was closed, and NCCL waits.
+Every rank exchanges a message with rank 0 about twice a second, over a gloo connection that nothing else uses. If a process
+dies, its connection closes; if a machine is lost, its messages stop. Rank 0 then ends all ranks with one sentence that
+names the rank.
+
+PyTorch has no replacement for this. NCCL waits for a dead rank until its timeout, which must be longer than the slowest
+step. gloo reports a closed connection without the rank, and only to ranks that were communicating with it.
+`monitored_barrier` names the rank, but to rank 0 only. torchrun's agent ends the other ranks too, but Slurm and ssh do not,
+and it does not print the message of a rank whose output is hidden.
 """
 
 import json
 import os
-import selectors
-import socket
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
-from contextlib import suppress
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
-BEAT = 1.0  # seconds between signs of life
-SILENCE = 20.0  # seconds without one, after which a rank counts as dead
-NEWS = 3.0  # seconds to hear of another rank's death, when a message did not come through
-GRACE = 5.0  # seconds for the first rank to find out the same mistake as another
-FAREWELL = 15.0  # seconds that a rank that failed waits for the first one to say so
+import torch
+from torch import distributed as dist
+
+BEAT = 0.5  # seconds between two messages
+SILENCE = 20.0  # seconds without a message after which a rank counts as dead
+NEWS = 3.0  # seconds to learn of another rank's death after a failed communication
+GRACE = 5.0  # seconds for rank 0 to find the same error as another rank
+FAREWELL = 15.0  # seconds that a failed rank waits for rank 0 to end it
+SIZE = 10_000  # bytes of a message
+LONGEST = 2_000  # characters of an error in a message
+
+Message = dict[str, Any]
+Link = Any  # a ProcessGroupGloo of two ranks; its type stub lacks `send` and `recv`
 
 
-class Watch(ABC):
-    """Ends this process when another rank has failed. `leave` is how it ends well."""
+class Watch:
+    """Ends this process when another rank has failed.
 
-    def __init__(self) -> None:
-        self.leaving = threading.Event()
-        self.thread = threading.Thread(target=self._watch, name="faustnet-watch", daemon=True)
+    Args:
+        links: The other ranks that this one exchanges messages with: on rank 0 all, elsewhere rank 0. Each is connected by
+            a group of two processes.
+        hosts: The host of each rank.
+    """
 
-    @abstractmethod
-    def _watch(self) -> None:
-        """Until the end."""
-
-    @abstractmethod
-    def leave(self, code: int, said: str) -> None:
-        """This rank is about to end, with such an exit status and what it had to say."""
+    def __init__(self, links: Mapping[int, Link], hosts: Sequence[str]):
+        self.links, self.hosts = dict(links), hosts
+        self.leaving, self.message = threading.Event(), Message()
+        target = self._watch_first if 0 in self.links else self._watch_others
+        self.thread = threading.Thread(target=target, name="faustnet-watch", daemon=True)
+        self.thread.start()
 
     def wait_for_news(self) -> None:
-        """What went wrong here may be that another rank has died; then this process ends in here."""
+        """Call this after an error: if its cause is that another rank has died, the process ends in here."""
         time.sleep(NEWS)
 
+    def leave(self, code: int, error: str) -> None:
+        """Announce that this rank ends with this exit status and error message. After a failure, all ranks end."""
+        self.message = {"end": code, "error": error[:LONGEST]} if code else {"bye": True}
+        self.leaving.set()
+        self.thread.join(FAREWELL if code else None)
 
-class Connection:
-    """Messages as lines of JSON."""
+    def _watch_others(self) -> None:
+        """Run on rank 0."""
+        while self.links:
+            leaving = self.leaving.wait(BEAT)
+            deadline = time.monotonic() + SILENCE
+            received = {rank: receive(link, max(deadline - time.monotonic(), 1.0)) for rank, link in self.links.items()}
+            self.links = {rank: link for rank, link in self.links.items() if "bye" not in received[rank]}
+            answer = self.message if leaving else self._judge({rank: received[rank] for rank in self.links})
+            for rank, link in self.links.items():
+                if "dead" not in received[rank]:
+                    send(link, answer)
+            if leaving:
+                return
+            if "end" in answer:
+                os._exit(answer["end"])
 
-    def __init__(self, link: socket.socket):
-        self.link = link
-        self.link.settimeout(SILENCE)
-        self.rest = b""
-        self.heard = time.monotonic()
-        self.said = 0.0
+    def _judge(self, received: Mapping[int, Message]) -> Message:
+        """Return the answer to the messages of all ranks, and print what is wrong."""
+        for rank, message in received.items():
+            if "dead" in message:
+                _print(_death(rank, self.hosts[rank], message["dead"]))
+                return {"end": 1}
+            if "end" in message:
+                if self.leaving.wait(GRACE):  # rank 0 had the same error, and has printed it
+                    return self.message if "end" in self.message else message
+                if message["error"]:
+                    _print(f"{message['error']} (rank {rank}, on {self.hosts[rank]})")
+                return message
+        return {}
 
-    def send(self, **message: Any) -> None:
-        with suppress(OSError):  # whoever is gone is found out by listening
-            self.link.sendall(json.dumps(message).encode() + b"\n")
-
-    def beat(self) -> None:
-        """A sign of life, if it is time for one."""
-        if time.monotonic() - self.said >= BEAT:
-            self.said = time.monotonic()
-            self.send()
-
-    def receive(self) -> list[dict[str, Any]] | None:
-        """What has come, if anything; none at the end of the connection."""
-        try:
-            data = self.link.recv(1 << 16)
-        except OSError:
-            return None
-        if not data:
-            return None
-        self.heard = time.monotonic()
-        *lines, self.rest = (self.rest + data).split(b"\n")
-        return [message for line in lines if isinstance(message := json.loads(line), dict)]
-
-    @property
-    def silent(self) -> bool:
-        return time.monotonic() - self.heard > SILENCE
-
-
-class First(Watch):
-    """The first rank's: listens to all others."""
-
-    def __init__(self, token: str):
-        super().__init__()
-        self.token = token
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        self.listener = socket.create_server(("", 0), family=family, dualstack_ipv6=both)
-        self.port = self.listener.getsockname()[1]
-        self.others: dict[int, Connection] = {}
-        self.hosts: dict[int, str] = {}
-        self.thread.start()
-
-    def _watch(self) -> None:
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(self.listener, selectors.EVENT_READ)
-            while not self.leaving.is_set():
-                for key, _ in waiting.select(BEAT):
-                    if key.data is None:
-                        self._welcome(waiting)
-                    else:
-                        self._hear(key.data, waiting)
-                for rank, other in list(self.others.items()):
-                    other.beat()
-                    if other.silent:
-                        self._died(rank, f"gives no sign of life since {SILENCE:.0f} s")
-
-    def _welcome(self, waiting: selectors.BaseSelector) -> None:
-        """A rank that connects and knows the token."""
-        link, _ = self.listener.accept()
-        other = Connection(link)
-        link.settimeout(NEWS)
-        try:
-            hello = (other.receive() or [{}])[0]
-        except ValueError:
-            hello = {}
-        if hello.get("token") != self.token:
-            link.close()
-            return
-        link.settimeout(SILENCE)
-        rank = int(hello["rank"])
-        self.others[rank], self.hosts[rank] = other, str(hello["host"])
-        waiting.register(link, selectors.EVENT_READ, rank)
-
-    def _hear(self, rank: int, waiting: selectors.BaseSelector) -> None:
-        """What a rank has to say, if only that it has come to its end."""
-        other = self.others[rank]
-        messages = other.receive()
-        for message in messages or []:
-            if "failed" in message:
-                self._failed(rank, str(message["failed"]), int(message["code"]))
+    def _watch_first(self) -> None:
+        """Run on the other ranks."""
+        link = self.links[0]
+        while True:
+            self.leaving.wait(BEAT)
+            message = self.message
+            answer = send(link, message)
             if "bye" in message:
-                waiting.unregister(other.link)
-                del self.others[rank]
-                other.link.close()
-        if messages is None:
-            self._died(rank, "has died")
-
-    def _failed(self, rank: int, said: str, code: int) -> None:
-        """Most often this rank is about to make the same mistake, and then tells it itself."""
-        if not self.leaving.wait(GRACE):
-            if said:
-                _say(f"{said} (rank {rank}, on {self.hosts[rank]})")
-            self._end_all(code)
-
-    def _died(self, rank: int, how: str) -> None:
-        if not self.leaving.is_set():
-            _say(_death(rank, self.hosts[rank], how))
-            self._end_all(1)
-
-    def _end_all(self, code: int) -> NoReturn:
-        self._tell(end=code)
-        os._exit(code)
-
-    def _tell(self, **message: Any) -> None:
-        for other in list(self.others.values()):
-            other.send(**message)
-
-    def leave(self, code: int, said: str) -> None:
-        self.leaving.set()
-        self._tell(**({"end": code} if code else {"bye": True}))
-        self.close()
-
-    def close(self) -> None:
-        self.thread.join()
-        for link in (self.listener, *(other.link for other in self.others.values())):
-            link.close()
+                return
+            answer = answer or receive(link, 2 * SILENCE)  # rank 0 may be waiting for another rank
+            if "bye" in answer:
+                return
+            if "dead" in answer:
+                _print(_death(0, self.hosts[0], answer["dead"]))
+            if answer:
+                os._exit(answer.get("end", 1))
 
 
-class Other(Watch):
-    """Another rank's: listens to the first one."""
-
-    def __init__(self, rank: int, address: str, port: int, token: str, first_host: str):
-        super().__init__()
-        self.first_host = first_host
-        self.first = Connection(socket.create_connection((address, port), timeout=SILENCE))
-        self.first.send(token=token, rank=rank, host=socket.gethostname())
-        self.thread.start()
-
-    def _watch(self) -> None:
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(self.first.link, selectors.EVENT_READ)
-            while not self.leaving.is_set():
-                if waiting.select(BEAT):
-                    messages = self.first.receive()
-                    if messages is None:
-                        self._first_died("has died")
-                    for message in messages or []:
-                        if "end" in message:
-                            os._exit(int(message["end"]))
-                        if "bye" in message:
-                            return
-                self.first.beat()
-                if self.first.silent:
-                    self._first_died(f"gives no sign of life since {SILENCE:.0f} s")
-
-    def _first_died(self, how: str) -> None:
-        if not self.leaving.is_set():
-            _say(_death(0, self.first_host, how))
-            os._exit(1)
-
-    def leave(self, code: int, said: str) -> None:
-        if code:
-            self.first.send(failed=said, code=code)
-            self.thread.join(FAREWELL)  # the first rank ends this process as soon as it has spoken
-            os._exit(code)
-        self.leaving.set()
-        self.first.send(bye=True)
-        self.thread.join()
-        self.first.link.close()
+def send(link: Link, message: Message) -> Message:
+    """Send a message. Return {}, or why it was not received: {"dead": reason}."""
+    text = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace").ljust(SIZE)
+    data = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    return _wait(lambda: link.send([data], 1 - link.rank(), 0), 2 * SILENCE)
 
 
-def _death(rank: int, host: str, how: str) -> str:
-    return f"faustnet: rank {rank} on {host} {how}, so the others stop; continue from what was saved last with --resume."
+def receive(link: Link, seconds: float) -> Message:
+    """Return the next message, or why there is none: {"dead": reason}."""
+    data = torch.empty(SIZE, dtype=torch.uint8)
+    return _wait(lambda: link.recv([data], 1 - link.rank(), 0), seconds) or json.loads(bytes(data.tolist()))
 
 
-def _say(sentence: str) -> None:
+def _wait(start: Callable[[], dist.Work], seconds: float) -> Message:
+    try:
+        start().wait(timedelta(seconds=seconds))
+    except RuntimeError as error:
+        return {"dead": f"has not responded for {seconds:.0f} s" if "imed out" in str(error) else "has died"}
+    return {}
+
+
+def _death(rank: int, host: str, reason: str) -> str:
+    return f"faustnet: rank {rank} on {host} {reason}, so all ranks stop. Continue from the last checkpoint with --resume."
+
+
+def _print(sentence: str) -> None:
     stream = sys.__stderr__
     if stream is not None:
         stream.write(sentence.rstrip() + "\n")

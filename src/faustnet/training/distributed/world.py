@@ -1,8 +1,7 @@
-"""The ranks that this process is one of, by what torchrun, Slurm or the user has put into its environment."""
+"""The ranks of one training, from the environment variables that torchrun, Slurm or the user has set."""
 
 import io
 import os
-import secrets
 import socket
 import sys
 import traceback
@@ -16,21 +15,21 @@ from torch import distributed as dist
 
 from faustnet.errors import FaustnetError, require
 from faustnet.training.distributed.communicator import TIMEOUT, RankGrid, Value, broadcast, require_equal
-from faustnet.training.distributed.watch import First, Other, Watch
+from faustnet.training.distributed.watch import Link, Watch
 
-NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-COME = timedelta(minutes=5)  # within which all ranks have come
-BEGUN = "faustnet/begun"  # what the store knows about the run's folder
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+JOIN_TIMEOUT = timedelta(minutes=5)  # for all ranks to start
+RUN_FOLDER = "faustnet/begun"  # key of the run's folder in the store
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """All of them, and which one this is."""
+    """The ranks of this training, and the number of this one."""
 
     rank: int
     count: int
-    hosts: tuple[str, ...]  # where each one is
-    store: dist.Store  # that outlives a restart by torchrun
+    hosts: tuple[str, ...]  # of each rank
+    store: dist.Store  # kept by torchrun when it restarts the ranks
     watch: Watch
 
     @property
@@ -38,8 +37,8 @@ class Ranks:
         return self.rank == 0
 
     @property
-    def of_machine(self) -> int:
-        """Which of the ranks on its machine this is."""
+    def local_rank(self) -> int:
+        """Number of this rank among the ranks on its host."""
         return self.hosts[: self.rank].count(self.hosts[self.rank])
 
     def broadcast(self, value: Value) -> Value:
@@ -56,66 +55,67 @@ class Ranks:
         return RankGrid.create(row_ranks, stages, self._device(kind))
 
     def _device(self, kind: torch.device) -> torch.device:
-        """A GPU of its own for each rank of a machine; CPUs are shared."""
+        """Return the device of this rank: its own GPU, or the CPU, which ranks share."""
         if kind.type != "cuda":
-            require(kind.type == "cpu", f"Several ranks work on cpu or cuda, not on {kind.type}: choose with --device.")
+            require(kind.type == "cpu", f"--device must be cpu or cuda for several ranks, got {kind.type}.")
             return kind
-        found = torch.device("cuda", self.of_machine % torch.cuda.device_count())
+        found = torch.device("cuda", self.local_rank % torch.cuda.device_count())
         torch.cuda.set_device(found)
         taken: list[str] = [""] * self.count
         dist.all_gather_object(taken, str(torch.cuda.get_device_properties(found).uuid))
         for rank, gpu in enumerate(taken):
             require(
                 taken.index(gpu) == rank,
-                f"Ranks {taken.index(gpu)} and {rank} would share a GPU of {self.hosts[rank]}: start as many ranks as there "
-                "are GPUs, or choose --device cpu.",
+                f"Ranks {taken.index(gpu)} and {rank} would share a GPU of {self.hosts[rank]}: start one rank per GPU, or "
+                "use --device cpu.",
             )
         return found
 
     @property
-    def begun(self) -> str | None:
-        """The folder of the run that this job had begun before torchrun started it again."""
-        return self.store.get(BEGUN).decode() if self.store.check([BEGUN]) else None
+    def run_folder(self) -> str | None:
+        """The folder of the run, if torchrun has restarted the ranks."""
+        return self.store.get(RUN_FOLDER).decode() if self.store.check([RUN_FOLDER]) else None
 
-    def begin(self, folder: str) -> None:
-        """Note that for such a time."""
-        self.store.set(BEGUN, folder)
-
-
-_here: Ranks | None = None
+    def set_run_folder(self, folder: str) -> None:
+        """Store the folder of the run for a restart by torchrun."""
+        self.store.set(RUN_FOLDER, folder)
 
 
-def here() -> Ranks | None:
-    """The ranks that this process has joined, if there are several."""
-    return _here
+_ranks: Ranks | None = None
+
+
+def current_ranks() -> Ranks | None:
+    """Return the ranks that this process has joined, or None if there is only one process."""
+    return _ranks
 
 
 @contextmanager
-def joined() -> Iterator[None]:
-    """Be one of several ranks, if the environment says so. Only the first one speaks. However one of them ends, all do."""
-    if not _several():
+def join_ranks() -> Iterator[None]:
+    """Join the other ranks in this block, if the environment says that there are several. Only rank 0 prints. If one rank
+    fails, all end."""
+    if not _are_several():
         yield
         return
-    global _here
-    _here = _join()
+    global _ranks
+    _ranks = _join()
     quiet = io.StringIO()
     try:
-        if _here.is_first:
+        if _ranks.is_first:
             yield
         else:
             with redirect_stderr(quiet), redirect_stdout(io.StringIO()):
                 yield
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        _leave(_here, code, quiet.getvalue())
+        _leave(_ranks, code, quiet.getvalue())
         raise
     except BaseException as error:
-        _here.watch.wait_for_news()
+        _ranks.watch.wait_for_news()
         traceback.print_exc(file=sys.__stderr__)
-        _leave(_here, 1, f"faustnet: {error!r}")
+        _leave(_ranks, 1, f"faustnet: {error!r}")
 
 
-def _several() -> bool:
+def _are_several() -> bool:
     try:
         return int(os.environ.get("WORLD_SIZE", "1")) > 1
     except ValueError:
@@ -123,56 +123,55 @@ def _several() -> bool:
 
 
 def _join() -> Ranks:
-    missing = [name for name in NEEDED if not os.environ.get(name)]
+    missing = [name for name in VARIABLES if not os.environ.get(name)]
     require(
         not missing,
-        f"WORLD_SIZE says that there are several processes, but {', '.join(missing)} is not set: start them with torchrun, "
-        f"or set {', '.join(NEEDED)} for each.",
+        f"WORLD_SIZE is above 1, but {', '.join(missing)} is not set: start the ranks with torchrun, or set "
+        f"{', '.join(VARIABLES)} for each.",
     )
     address = os.environ["MASTER_ADDR"]
     try:
         rank, count, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     except ValueError:
-        raise FaustnetError("RANK, WORLD_SIZE and MASTER_PORT are whole numbers: set them so.") from None
-    require(0 <= rank < count, f"There are {count} ranks, numbered from 0, so none has RANK={rank}: set another.")
+        raise FaustnetError("RANK, WORLD_SIZE and MASTER_PORT must be whole numbers.") from None
+    require(0 <= rank < count, f"RANK must be from 0 to {count - 1} for WORLD_SIZE={count}, got {rank}.")
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT")
     try:
-        # torchrun's own process mostly has the store, and keeps it when ranks are started again.
+        # torchrun usually has the store, and keeps it when it restarts the ranks.
         has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        whole = dist.TCPStore(address, port, is_master=rank == 0 and not has_store, timeout=COME)
-        store = dist.PrefixStore(f"faustnet/{restarted or 0}", whole)
-        watch = _watch(store, rank, address)
+        job_store = dist.TCPStore(address, port, is_master=rank == 0 and not has_store, timeout=JOIN_TIMEOUT)
+        store = dist.PrefixStore(f"faustnet/{restarted or 0}", job_store)
         store.set(f"host/{rank}", socket.gethostname())
-        store.wait([f"host/{other}" for other in range(count)], COME)
+        store.wait([f"host/{other}" for other in range(count)], JOIN_TIMEOUT)
         hosts = tuple(store.get(f"host/{other}").decode() for other in range(count))
         dist.init_process_group("gloo", store=dist.PrefixStore("group", store), rank=rank, world_size=count, timeout=TIMEOUT)
+        watch = Watch(_links(store, rank, count), hosts)
     except (dist.DistError, OSError, RuntimeError) as error:
         raise FaustnetError(
-            f"Rank {rank} could not reach the others at {address}:{port} ({str(error).splitlines()[0]}): check that all "
-            f"{count} are started, and MASTER_ADDR and MASTER_PORT."
+            f"Rank {rank} could not connect to the others at {address}:{port} ({str(error).splitlines()[0]}): check that "
+            f"all {count} ranks are running, and MASTER_ADDR and MASTER_PORT."
         ) from None
-    return Ranks(rank, count, hosts, whole, watch)
+    return Ranks(rank, count, hosts, job_store, watch)
 
 
-def _watch(store: dist.Store, rank: int, address: str) -> Watch:
-    """On the first rank's machine, at a port that it tells the others together with a token."""
-    if rank == 0:
-        token = secrets.token_hex()
-        first = First(token)
-        store.set("watch", f"{first.port} {token} {socket.gethostname()}")
-        return first
-    store.wait(["watch"], COME)
-    port, token, host = store.get("watch").decode().split()
-    return Other(rank, address, int(port), token, host)
+def _links(store: dist.Store, rank: int, count: int) -> dict[int, Link]:
+    """Connect rank 0 with every other rank, for `Watch`. A timeout in a group closes all of its connections, so each link
+    is a group of its own."""
+    return {
+        0 if rank else other: dist.ProcessGroupGloo(dist.PrefixStore(f"watch/{other}", store), min(rank, 1), 2, JOIN_TIMEOUT)
+        for other in range(1, count)
+        if rank in (0, other)
+    }
 
 
-def _leave(ranks: Ranks, code: int, said: str) -> None:
-    """An end that the others get to know of. After a failure they may be anywhere, and so this process ends at once."""
+def _leave(ranks: Ranks, code: int, output: str) -> None:
+    """Tell the other ranks that this one ends. After a failure the process ends at once, because the others may be waiting
+    for it anywhere."""
     if code:
         for stream in (sys.__stdout__, sys.__stderr__):
             if stream is not None:
                 stream.flush()
-    ranks.watch.leave(code, said.strip().splitlines()[-1] if said.strip() else "")
+    ranks.watch.leave(code, output.strip().splitlines()[-1] if output.strip() else "")
     if code:
         os._exit(code)
     dist.destroy_process_group()
