@@ -34,7 +34,7 @@ class NetworkPart(ABC):
 
     @abstractmethod
     def begin(self, rows: Callable[[], Tensor], left: int) -> None:
-        """Prepare for an epoch with so many batches left; `rows()` returns those of an example batch. (R, d)"""
+        """Prepare for an epoch with this number of batches left; `rows()` returns those of an example batch. (R, d)"""
 
     @abstractmethod
     def receive(self, rows: Callable[[], Tensor]) -> Tensor:

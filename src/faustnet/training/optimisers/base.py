@@ -47,7 +47,7 @@ class Optimiser(ABC):
 
     @abstractmethod
     def slots(self, dimensions: int) -> tuple[str, ...]:
-        """Return torch's names of the state of a parameter with so many dimensions, without the step count."""
+        """Return torch's names of the state of a parameter with this number of dimensions, without the step count."""
 
     def factors(self, rates: Tensor, steps: Tensor, active: Tensor) -> Tensor:
         """Compute the factors of layers from their learning rates, their step counts including this step, and whether they
