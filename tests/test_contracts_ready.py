@@ -1,6 +1,8 @@
 """A training loop of a user: a method that has to be made ready before it predicts says so."""
 
 import copy
+import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -153,3 +155,23 @@ def test_a_users_method_that_needs_no_preparation_always_predicts(source: ImageS
     method = OwnMethod(OwnMethod.make_network((1, 8, 8), 10, SMALL), 10)
     own_loop(method, source)
     assert method.predict(some(held_out)).shape == (20,)
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda method: pickle.loads(pickle.dumps(method))], ids=["copy", "pickle"]
+)
+def test_copies_and_pickles_are_as_ready_as_the_method(
+    duplicate: Callable[[Method], Method], prepared: Method, source: ImageSource, held_out: ImageSource
+) -> None:
+    x = some(held_out)
+    with pytest.raises(FaustnetError, match="make_ready"):
+        duplicate(prepared).predict(x)
+    make_ready(prepared, source)
+    other = duplicate(prepared)
+    assert torch.equal(other.predict(x), prepared.predict(x))
+    own_loop(other, source, steps=1)
+    with pytest.raises(FaustnetError, match="make_ready"):
+        other.predict(x)
+    own_loop(prepared, source, steps=1)
+    with pytest.raises(FaustnetError, match="make_ready"):
+        duplicate(prepared).predict(x)

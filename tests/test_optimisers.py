@@ -5,7 +5,7 @@ import torch
 
 from faustnet.errors import FaustnetError
 from faustnet.training.optimisers import OptimiserSettings
-from faustnet.training.optimisers.muon import Muon, orthogonalised
+from faustnet.training.optimisers.muon import TorchMuon, orthogonalised
 
 
 def test_cosine_decreases_from_the_full_rate_to_almost_zero() -> None:
@@ -25,7 +25,8 @@ def test_warm_up_is_linear() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD), ("muon", Muon)]
+    ("name", "kind"),
+    [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD), ("muon", TorchMuon)],
 )
 def test_create_returns_the_optimiser_with_this_name(name: str, kind: type) -> None:
     weight = torch.nn.Parameter(torch.ones(3))

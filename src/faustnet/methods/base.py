@@ -72,7 +72,6 @@ class Method(nn.Module, ABC):
         self.network = network
         self.classes = classes
         self.prediction = PredictionSettings()
-        self.register_load_state_dict_post_hook(lambda method, _: method.mark_ready())
 
     @classmethod
     @abstractmethod
@@ -145,11 +144,27 @@ class Method(nn.Module, ABC):
         """Refuse to predict with references and statistics of other weights than the present ones."""
         if torch.compiler.is_exporting() or not self.needs_make_ready:
             return
+        require(
+            self._is_ready(),
+            f"{self.name} is not ready to predict: after training, call make_ready(train) in evaluation mode.",
+        )
+
+    def _is_ready(self) -> bool:
         versions, known = (parameter._version for parameter in self.parameters()), self._ready_versions
-        if known is None or any(now > then for now, then in zip(versions, known, strict=True)):
-            raise FaustnetError(
-                f"{self.name} is not ready to predict: after training, call make_ready(train) in evaluation mode."
-            )
+        return known is not None and all(now <= then for now, then in zip(versions, known, strict=True))
+
+    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+        result = super().load_state_dict(*arguments, **options)
+        self.mark_ready()
+        return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ready_versions": () if self._is_ready() else None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Copies and pickles have new version counters. Pickles of version 0.1 contain trained methods only."""
+        super().__setstate__(state)
+        self.mark_ready(state.get("_ready_versions", ()) is not None)
 
     def unlabelled(self, x: Tensor) -> Tensor:
         """Return the rows of images without a label. (B, …) → (B, d)"""
