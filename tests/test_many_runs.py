@@ -254,11 +254,11 @@ def test_a_mistake_of_one_worker_stops_the_others_and_is_told(tmp_path: Path) ->
     with take(order.file, 0.0) or pytest.fail("nobody else holds it"):
         outcome = answer(order, wanted)
         assert outcome.what is What.MISTAKEN
-        assert "was begun with another" in str(outcome.error)
+        assert "was started with" in str(outcome.error)
         assert not order.file.exists(), "whoever looks finds that nothing is wanted any more"
         assert answer(order, wanted).what is What.UNSEEN
     work = Work([wanted], tmp_path, Workers("cpu"), Lines(tmp_path, lambda wanted, what: None))
-    with pytest.raises(FaustnetError, match="was begun with another"):
+    with pytest.raises(FaustnetError, match="was started with"):
         work._hear(outcome)
     assert claims_in(tmp_path) == []
 
