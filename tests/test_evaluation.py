@@ -85,6 +85,14 @@ def test_votes_are_summed_by_their_weights_unless_layers_are_named(trained: Meth
     assert evaluate(voting(trained, PredictionSettings(weights=(0, 0, 7))), held_out).accuracy == plain.layer_accuracy[2]
 
 
+def test_the_last_layer_alone_is_the_same_as_weights_of_zero_for_the_others(trained: Method, held_out: ImageSource) -> None:
+    last = voting(trained, PredictionSettings(layers="last"))
+    assert evaluate(last, held_out) == evaluate(voting(trained, PredictionSettings(weights=(0, 0, 1))), held_out)
+    images = held_out.plain(torch.arange(20))
+    with evaluating(last):
+        assert torch.equal(last.predict(images), last.scores(images)[-1].argmax(dim=1))
+
+
 @pytest.mark.parametrize("weights", [(0.0, 0.0), (-1.0, 2.0), (math.nan, 1.0), (math.inf, 1.0)])
 def test_weights_that_cannot_be_are_refused(weights: tuple[float, ...]) -> None:
     with pytest.raises(FaustnetError, match="0 or more and not all 0"):
@@ -143,12 +151,14 @@ def test_ways_to_join_votes_are_compared_on_the_images_given(trained: Method, he
         PredictionSettings(mirror=True),
         PredictionSettings(weights=(0.3, 2.0, 1.0)),
         PredictionSettings(mirror=True, weights=(0.0, 1.0, 0.0)),
+        PredictionSettings(mirror=True, layers="last"),
     ],
 )
 def test_leaving_early_is_what_the_scores_say_image_by_image(
     settings: PredictionSettings, trained: Faust, held_out: ImageSource
 ) -> None:
-    trained, weights = voting(trained, settings), settings.weights or (1, 1, 1)
+    trained = voting(trained, settings)
+    weights = (0, 0, 1) if settings.layers == "last" else settings.weights or (1, 1, 1)
     images = held_out.plain(torch.arange(len(held_out.labels)))
     with evaluating(trained):
         scores = trained.votes(images)

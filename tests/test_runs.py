@@ -210,6 +210,30 @@ def test_a_model_predicts_without_the_training_data(finished: Run, digits: libra
     assert [p.class_name for p in first] == [p.votes[0] for p in predictions]
 
 
+def test_a_run_can_predict_from_its_last_layer(faustnet: Command, digits: library.data.DataSet, tmp_path: Path) -> None:
+    """In all commands, and in an exported file."""
+    run, words = tmp_path / "run", [*QUICK, "--epochs", "2", "--set", "prediction.layers=last"]
+    assert faustnet("train", *words, "--out", run).code == 0
+    assert Run(run).recipe.prediction.layers == "last"
+    metrics = Run(run).metrics
+    assert metrics["weights"] == [0, 1]
+    assert metrics["test_accuracy"] == metrics["layer_accuracy"][1] != metrics["first_layers_accuracy"][1]
+    (found,) = json.loads(faustnet("evaluate", run, "--early-exit", "--json", "--device", "cpu").out)
+    assert found["accuracy"] == metrics["test_accuracy"]
+    assert all(line["leaving"] == [0, 1] for line in found["early_exit"]), "no early exit before a layer with a weight"
+    model, pixels = Run(run).model(), digits.test.pixels[:50]
+    assert all(one.class_name == one.votes[1] for one in model.predict(pixels))
+    assert [one.layers for one in model.predict_early(pixels, 0.0)] == [2] * 50
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert faustnet("export", run, tmp_path / "model.onnx").code == 0
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    votes, joined, _ = session.run(None, {"images": pixels.numpy()})
+    assert (votes[:, 1] == joined).all()
+    card = (tmp_path / "model.md").read_text()
+    assert "layer 2" in card
+    assert "layer 1," not in card
+
+
 def test_a_model_takes_arrays_and_refuses_what_it_was_not_trained_on(finished: Run, digits: library.data.DataSet) -> None:
     model, pixels = finished.model(), digits.test.pixels[:5]
     assert model.predict(pixels.numpy()) == model.predict(pixels[:, 0]) == model.predict(pixels)
