@@ -27,7 +27,7 @@ from faustnet.methods.goodness import GoodnessMethod
 from faustnet.methods.trifecta import Trifecta
 from faustnet.nn.network import NetworkSettings
 from faustnet.report.page import render_page
-from faustnet.runs.analysis import Pictures, balanced, fisher_score, inspect_run, layer_embeddings, tsne
+from faustnet.runs.analysis import Pictures, balanced_sample, fisher_score, inspect_run, layer_embeddings, tsne
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
@@ -103,9 +103,9 @@ def test_a_map_of_images_that_are_all_the_same() -> None:
 
 def test_as_many_images_of_one_class_as_of_another() -> None:
     labels = np.array([0, 0, 0, 0, 1, 2, 0, 2, 1, 2])
-    assert balanced(labels, 6).tolist() == [0, 1, 4, 5, 7, 8]
-    assert balanced(labels, 9).tolist() == [0, 1, 2, 3, 4, 5, 7, 8, 9]
-    assert balanced(labels, 50).tolist() == list(range(10))
+    assert balanced_sample(labels, 6).tolist() == [0, 1, 4, 5, 7, 8]
+    assert balanced_sample(labels, 9).tolist() == [0, 1, 2, 3, 4, 5, 7, 8, 9]
+    assert balanced_sample(labels, 50).tolist() == list(range(10))
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -19,7 +19,7 @@ from faustnet.reproduce.runner import CLAIMS, data_of, trained
 from faustnet.reproduce.wanted import Wanted, all_wanted
 from faustnet.reproduce.work import Lines, results_of
 from faustnet.reproduce.workers import Workers
-from faustnet.runs.analysis import balanced, fisher_score, layer_embeddings, tsne
+from faustnet.runs.analysis import balanced_sample, fisher_score, layer_embeddings, tsne
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.runs.session import Progress
@@ -83,7 +83,7 @@ def embedded(wanted: Wanted, folder: Path, device: torch.device, data: DataSet, 
     """Train a run and look at where it puts test images: scores of all of them, a map of as many of each class."""
     run = trained(wanted.recipe, folder, device, data, progress)
     labels = data.test.labels.numpy()
-    chosen = balanced(labels, POINTS)
+    chosen = balanced_sample(labels, POINTS)
     layers = layer_embeddings(run.model(device), data.test)
     return {
         "class_names": list(data.class_names),

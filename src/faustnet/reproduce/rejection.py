@@ -19,7 +19,7 @@ from faustnet.reproduce.work import Lines, reproduced
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed
-from faustnet.runs.session import divided
+from faustnet.runs.session import validation_split
 from faustnet.training.evaluation import auroc, threshold_accepting
 
 STRANGE = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}  # whose images are of no known class
@@ -63,7 +63,7 @@ class Rejection:
         """By each score: the AUROC on the test images and on images that were held out from training, and what a threshold
         that accepts most of the latter accepts and rejects of the former."""
         data, strange = load(self.dataset), load(STRANGE[self.dataset])
-        _, held_out = divided(self.recipe, data)
+        _, held_out = validation_split(self.recipe, data)
         sets = data.test, strange.test, held_out, strange.train.split(HELD_OUT, seed=0)[1]
         voted = [model.scores(images.all_pixels).cpu() for images in sets]
         found = []

@@ -39,7 +39,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
     data = model.read_data(data_dir=data_dir)
     test = data.test.to(device)
     labels = test.labels.cpu().numpy()
-    positions = balanced(labels, points)
+    positions = balanced_sample(labels, points)
     shown = test.take(torch.from_numpy(positions))
     scores = model.method.joined(all_scores(model.method, model.source(shown)))
     pictures = Pictures(test)
@@ -110,7 +110,7 @@ def tsne(embedding: np.ndarray, seed: int = 0) -> np.ndarray:
     return TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(rows)
 
 
-def balanced(labels: np.ndarray, count: int) -> np.ndarray:
+def balanced_sample(labels: np.ndarray, count: int) -> np.ndarray:
     """Return the sorted positions of `count` images: the first of each class, equally many of all classes if there are
     enough. (n,) → (≤ count,)"""
     order = labels.argsort(kind="stable")

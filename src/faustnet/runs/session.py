@@ -156,7 +156,7 @@ def set_up(
     recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator | None = None
 ) -> tuple[Model, Trainer]:
     """Return an untrained model, and a trainer for it."""
-    images, held_out = divided(recipe, data)
+    images, held_out = validation_split(recipe, data)
     recipe.data.augmentation.check(images.shape)
     images = images.to(device)
     model = Model.fresh(recipe, images, data.class_names).to(device)
@@ -166,7 +166,7 @@ def set_up(
     return model, Trainer(model.method, source, evaluated, *settings, communicator)
 
 
-def divided(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
+def validation_split(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
     """Return the images to train on, and those to evaluate on during training: a validation split, or the test images."""
     share = recipe.training.validation
     return data.train.split(share, seed=0) if share else (data.train, data.test)

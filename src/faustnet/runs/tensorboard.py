@@ -21,7 +21,7 @@ from faustnet.training.trainer import Trainer
 FOLDER = "tensorboard"  # in the run folder
 
 
-def watching(run: Path, tensorboard: bool) -> Progress:
+def make_progress(run: Path, tensorboard: bool) -> Progress:
     """Return the progress of a training: on the console, and for TensorBoard if requested or if the run already has it."""
     folder, console = run / FOLDER, ConsoleProgress()
     return TensorBoard(folder, console) if tensorboard or folder.is_dir() else console
