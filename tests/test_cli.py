@@ -378,7 +378,7 @@ def test_mistakes_in_predicting_and_evaluating(faustnet: Command, run: Path, tmp
     assert "layers must be different numbers from 1 to 2" in faustnet("evaluate", run, "--layers", "3").sentence
     assert "is not a run" in faustnet("predict", tmp_path, tmp_path / "text.png").sentence
     np.savez(tmp_path / "x.npz", x_train=np.zeros((4, 9)), y_train=[0, 11] * 2, x_test=np.zeros((4, 9)), y_test=[0, 11] * 2)
-    assert "other classes than the model" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence
+    assert "has classes that the model does not have" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence
 
 
 def test_names_with_square_brackets_are_just_names(faustnet: Command, digits: DataSet, tmp_path: Path) -> None:

@@ -407,11 +407,11 @@ def test_a_download_that_never_ends_is_given_up(endless: str, tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("dataset = [0x" + "f" * 6_000 + "]", "'dataset' in a recipe is a word"),
-        ("a" + ".a" * 10_000 + " = 1", "no file of at most 16,384 bytes"),
+        ("dataset = [0x" + "f" * 6_000 + "]", "dataset must be a string, got list"),
+        ("a" + ".a" * 10_000 + " = 1", "not a file of at most 16,384 bytes"),
         ("a = " + "[" * 10_000, "cannot be read"),
         ('"' + "k" * 9_000 + '" = 1', "There is no recipe key 'kkk"),
-        ('"\\u001b[31m" = 1', r"called '\x1b[31m'"),
+        ('"\\u001b[31m" = 1', r"recipe key '\x1b[31m'"),
     ],
     ids=["hexadecimal", "dots", "brackets", "long", "colour"],
 )
