@@ -244,7 +244,7 @@ def test_a_prediction_may_stop_at_the_first_layer_that_is_sure(
     assert [entry["layers"] for entry in thorough] == [2, 2, 2]
     assert [entry["class_name"] for entry in thorough] == [entry["class_name"] for entry in whole]
     assert "layers used" in faustnet(*words, "--exit-margin", "0").out
-    assert "A margin is 0 or more" in faustnet(*words, "--exit-margin", "nan").sentence
+    assert "margin for early exit must be 0 or more" in faustnet(*words, "--exit-margin", "nan").sentence
     assert "leave out --layers" in faustnet("evaluate", run, "--early-exit", "--layers", "1").sentence
     assert "exclude each other" in faustnet(*words, "--exit-margin", "0", "--layers", "1").sentence
 
@@ -297,7 +297,7 @@ def test_own_images_of_all_kinds_are_trained_on_and_what_was_odd_is_told(
     words = ("train", "--dataset", own, *QUICK, "--batch-size", "16", "--set", "data.image_size=8")
     answer = faustnet(*words, "--out", tmp_path / "run")
     assert answer.code == 0
-    assert f"left out: {own / 'few' / 'broken.png'} is not a readable image" in answer.err
+    assert f"skipped: {own / 'few' / 'broken.png'} is not a readable image" in answer.err
     assert "uneven classes: '<img src=x>' has" in answer.err
     assert "training images and 'few' " in answer.err
     assert "few training images: 'few' " in answer.err
@@ -316,7 +316,7 @@ def test_own_images_of_all_kinds_are_trained_on_and_what_was_odd_is_told(
     (tmp_path / "other" / "few" / "notes.txt").touch()
     answer = faustnet("evaluate", tmp_path / "run", "--dataset", tmp_path / "other", "--device", "cpu")
     assert answer.code == 0
-    assert answer.err == "left out: 1 files without the suffix of an image (.txt 1)\n"
+    assert answer.err == "skipped: 1 files without the suffix of an image (.txt 1)\n"
     if importlib.util.find_spec("plotly"):
         assert faustnet("report", tmp_path / "run", "--images", "20", "--device", "cpu").code == 0
         assert "<img src=x>" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
@@ -341,7 +341,7 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--method", "faust-representativ"], "did you mean faust-representative?"),
         (["--dataset", "mnisd"], "did you mean mnist?"),
         (["--dataset", "no/such/folder"], "There is no data set or file"),
-        (["--set", "training.epoch=3"], "did you mean epochs?"),
+        (["--set", "training.epoch=3"], "did you mean training.epochs?"),
         (["--recipe", "no-such-recipe"], "There is no recipe"),
         (["--widths", "500,0"], "at least one unit"),
         (["--widths", "500,many"], "--widths takes whole numbers"),
