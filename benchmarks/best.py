@@ -19,7 +19,7 @@ from typing import Any
 
 from faustnet.data import DATASETS
 from faustnet.errors import FaustnetError, unknown
-from faustnet.reproduce.wanted import on_validation
+from faustnet.reproduce.jobs import on_validation
 from faustnet.runs.recipes import (
     Recipe,
     assigned,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from faustnet.report.comparisons import CHANGE_COLUMNS, PAIR_COLUMNS, change_rows, in_order, markdown, pair_rows
-from faustnet.report.paper import RECORDS, TITLES
+from faustnet.report.paper import RECORDS, dataset_title
 from faustnet.report.table1 import ours, over_seeds, signed
 from trials import best_of
 
@@ -166,7 +166,7 @@ def records(cells: list[dict[str, Any]]) -> str:
             f"{cell['name'].split('/')[1]} {ours(cell)} ({signed(cell['mean'] - figure)})"
             for cell in _of_kind(cells, dataset, kind)
         ]
-        rows.append([f"{TITLES[dataset]}, {KINDS[kind]}: {what}", f"{figure:.2f}", "<br>".join(mine) or "–"])
+        rows.append([f"{dataset_title(dataset)}, {KINDS[kind]}: {what}", f"{figure:.2f}", "<br>".join(mine) or "–"])
     return markdown(["data set, network: method", "published", "ours (difference)"], rows)
 
 
@@ -179,7 +179,7 @@ def representatives(folder: Path) -> str | None:
     points = _read(folder / "representatives.json")
     if not points:
         return None
-    tables = [f"{TITLES[dataset]}:\n\n{by_number(mine)}" for dataset, mine in _by(points, "dataset").items()]
+    tables = [f"{dataset_title(dataset)}:\n\n{by_number(mine)}" for dataset, mine in _by(points, "dataset").items()]
     networks = ", ".join(_by(points, "network")).replace("x", "×")
     words = "\n".join(in_words(dataset, mine) for dataset, mine in _by(points, "dataset").items())
     return REPRESENTATIVES.format(networks=networks, words=words, tables="\n\n".join(tables), spread=spread(points))
@@ -196,8 +196,8 @@ def in_words(dataset: str, points: list[dict[str, Any]]) -> str:
         most.append(f"{signed(best['mean'] - one['mean'])} ({best['count']} {names[kind]})")
     medoid = signed(found["k-means", 1]["mean"] - one["mean"])
     return (
-        f"- **{TITLES[dataset]}**: with one random image, the standard deviation over seeds is {one['std']:.2f}. The medoid "
-        f"changes the mean by {medoid}. The best number of each kind changes it by: {', '.join(most)}."
+        f"- **{dataset_title(dataset)}**: with one random image, the standard deviation over seeds is {one['std']:.2f}. The "
+        f"medoid changes the mean by {medoid}. The best number of each kind changes it by: {', '.join(most)}."
     )
 
 
@@ -213,7 +213,7 @@ def by_number(points: list[dict[str, Any]]) -> str:
 def spread(points: list[dict[str, Any]]) -> str:
     rows = [
         [
-            TITLES[point["dataset"]],
+            dataset_title(point["dataset"]),
             str(len(point["accuracies"])),
             f"{min(point['accuracies']):.2f}",
             f"{point['mean']:.2f}",

@@ -34,7 +34,7 @@ import torch
 from faustnet.data import DataSet, load_data
 from faustnet.errors import FaustnetError
 from faustnet.report.comparisons import markdown
-from faustnet.reproduce.runner import Watched
+from faustnet.reproduce.worker import StoppableProgress
 from faustnet.runs import session
 from faustnet.runs.checkpoints import Checkpoints
 from faustnet.runs.folder import METRICS, MODEL, RECIPE, Run
@@ -217,7 +217,7 @@ def forked(folder: Path, recipe: Recipe, data: DataSet, operation: int = 0) -> b
             die_before(operation, folder)
             session.SAVE_EVERY = 0.0
             begun = (folder / RECIPE).exists()
-            session.train(recipe, folder, device=CPU, progress=Watched(), resume=begun, data=data)
+            session.train(recipe, folder, device=CPU, progress=StoppableProgress(), resume=begun, data=data)
             os._exit(0)
         finally:
             traceback.print_exc()

@@ -6,10 +6,11 @@ from typing import Any
 
 from faustnet.report.classes import ADDED_COLUMNS, REJECTION_COLUMNS, added_rows, rejection_rows
 from faustnet.report.comparisons import markdown
-from faustnet.report.paper import TITLES
+from faustnet.report.paper import dataset_rank, dataset_title
 from faustnet.report.table1 import ours, over_seeds, signed
 from faustnet.reproduce.new_classes import DRAWS, EPOCHS
 from faustnet.reproduce.rejection import ACCEPT
+from faustnet.reproduce.results import method_titles
 
 PAGE = """# New classes and rejection
 
@@ -77,7 +78,7 @@ from training images. It repeats this for every class, with {draws} random draws
 {reading}
 
 All numbers are accuracies in % of the test images, averaged over the draws and the left-out classes. ± is the standard
-deviation over the left-out classes; *its least* is the lowest accuracy of a left-out class. *made by* is the way in
+deviation over the left-out classes; *minimum* is the lowest accuracy of a left-out class. *kind* is the way in
 which references are made from the examples:
 
 - *mean*: the mean embedding, repeated if a class has several references. This is the default, because it recognises
@@ -155,15 +156,15 @@ def page(folder: Path) -> str | None:
         added=markdown(ADDED_COLUMNS, added_rows(added)),
         reading_rejection=reading_rejection(rejection),
         seeds=over_seeds(rejection),
-        rejection=markdown(REJECTION_COLUMNS, rejection_rows(rejection)),
+        rejection=markdown(REJECTION_COLUMNS, rejection_rows(rejection, method_titles())),
     )
 
 
 def reading(cells: list[dict[str, Any]]) -> str:
     """Summarise the accuracy with ten examples."""
     found = [
-        f"- {TITLES[cell['dataset']]}: {ours(cell)} % of its images are recognised; the accuracy of the old classes changes "
-        f"by {signed(cell['old'] - cell['before'])} points."
+        f"- {dataset_title(cell['dataset'])}: {ours(cell)} % of its images are recognised; the accuracy of the old classes "
+        f"changes by {signed(cell['old'] - cell['before'])} points."
         for cell in _in_order(cells)
         if (cell["references"], cell["kind"], cell["examples"]) == (1, "mean", 10)
     ]
@@ -175,14 +176,14 @@ def reading_rejection(cells: list[dict[str, Any]]) -> str:
 
     def has(method: str, score: str) -> str:
         mine = [cell for cell in _in_order(cells) if (cell["method"], cell["score"]) == (method, score)]
-        return " and ".join(f"{ours(cell)} on {TITLES[cell['dataset']]}" for cell in mine)
+        return " and ".join(f"{ours(cell)} on {dataset_title(cell['dataset'])}" for cell in mine)
 
     faust, backprop = has("faust-representative", "first layer"), has("backprop", "softmax")
     return f"AUROC of FAUST: {faust}. AUROC of backprop's largest softmax probability: {backprop}."
 
 
 def _in_order(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(cells, key=lambda cell: list(TITLES).index(cell["dataset"]))
+    return sorted(cells, key=lambda cell: dataset_rank(cell["dataset"]))
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

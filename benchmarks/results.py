@@ -21,7 +21,8 @@ from estimator import lines
 from faustnet.report.comparisons import markdown
 from faustnet.report.paper import TITLES
 from faustnet.report.table1 import as_markdown, difference, ours
-from faustnet.reproduce.results import read_results, summary
+from faustnet.reproduce.results import method_titles
+from faustnet.reproduce.table1 import TABLE, summary
 from faustnet.runs.recipes import recipe_from
 
 ROOT = Path(__file__).parents[1]
@@ -111,13 +112,13 @@ CPU cores.
 
 def pages() -> dict[Path, str]:
     """Return the text of every page, by its path. A section without a result file is left out."""
-    results = read_results(RESULTS)
+    results = TABLE.read(RESULTS)
     cells = summary(results)
     figure2 = _read("figure2.json")
     text = TEMPLATE.format(
         machine=machine(results),
-        tuned=as_markdown(cells, "tuned"),
-        paper=as_markdown(cells, "paper"),
+        tuned=as_markdown(cells, "tuned", method_titles()),
+        paper=as_markdown(cells, "paper", method_titles()),
         reading=" ".join(reading(cells, family) for family in ("tuned", "paper")),
         study=study(),
         beyond="".join(f"{section}\n\n" for section in beyond.sections(RESULTS)),
@@ -162,8 +163,11 @@ def table1_in_short(cells: list[dict[str, Any]], network: str = "4x800") -> str:
         for cell in cells
         if (cell["recipe"], cell["network"]) == ("tuned", network)
     }
-    methods, datasets = ([name for name in TITLES if any(name == key[part] for key in found)] for part in (0, 1))
-    rows = [[TITLES[method], *(found[method, dataset] for dataset in datasets)] for method in methods]
+    titles = method_titles()
+    methods, datasets = (
+        [name for name in names if any(name == key[part] for key in found)] for part, names in enumerate((titles, TITLES))
+    )
+    rows = [[titles[method], *(found[method, dataset] for dataset in datasets)] for method in methods]
     return markdown(["method", *(TITLES[dataset] for dataset in datasets)], rows)
 
 
@@ -196,7 +200,7 @@ def reading(cells: list[dict[str, Any]], family: str) -> str:
     known = [cell for cell in cells if cell["recipe"] == family and cell["paper"] is not None]
     above = sum(cell["mean"] >= cell["paper"] for cell in known)
     worst = min(known, key=lambda cell: cell["mean"] - cell["paper"])
-    where = f"{TITLES[worst['method']]} on {TITLES[worst['dataset']]}, {worst['network'].replace('x', '×')}"
+    where = f"{method_titles()[worst['method']]} on {TITLES[worst['dataset']]}, {worst['network'].replace('x', '×')}"
     return (
         f"The {family} recipes reach or exceed {above} of {len(known)} figures of the paper; the lowest difference is "
         f"{difference(worst)} ({where})."
@@ -208,7 +212,7 @@ def study() -> str:
     datasets = [name for name in TITLES if any(trial["dataset"] == name for trial in trials)]
     rows = []
     for method in dict.fromkeys(trial["method"] for trial in trials):
-        row = [TITLES[method]]
+        row = [method_titles()[method]]
         for dataset in datasets:
             found = [t["validation_accuracy"] for t in trials if (t["method"], t["dataset"]) == (method, dataset)]
             row.append(f"{100 * max(found):.2f} ({len(found)})")
@@ -241,7 +245,7 @@ def core() -> str:
     for method in dict.fromkeys(run["method"] for run in runs):
         cells = (found.get((method, name)) for name in recipes)
         shown = (f"{statistics.mean(cell):.2f} ± {statistics.stdev(cell):.2f}" if cell else "–" for cell in cells)
-        rows.append([TITLES[method], *shown])
+        rows.append([method_titles()[method], *shown])
     return markdown(["method", *(f"{TITLES[name]}, {epochs[name]} epochs" for name in recipes)], rows)
 
 

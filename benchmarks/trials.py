@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from faustnet.reproduce.results import write_lines
-from faustnet.reproduce.runner import data_of
+from faustnet.reproduce.worker import cached_data
 from faustnet.runs.recipes import Recipe
 from faustnet.runs.session import set_up
 from faustnet.system.environment import environment
@@ -56,7 +56,7 @@ def measure(recipe: Recipe, device: str) -> dict[str, Any]:
     """Return the result of a trial. A trial that diverged has an accuracy of 0."""
     begin = time.perf_counter()
     where = torch.device(device)
-    _, trainer = set_up(recipe, data_of(recipe.dataset, None), where)
+    _, trainer = set_up(recipe, cached_data(recipe.dataset, None), where)
     try:
         trainer.run(lambda: None, lambda epoch: None)
         accuracy = trainer.history[-1].accuracy

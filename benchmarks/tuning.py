@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from faustnet.methods import METHODS
-from faustnet.reproduce.wanted import on_validation
+from faustnet.reproduce.jobs import on_validation
 from faustnet.runs.recipes import Recipe, put, recipe_from, to_toml
 from faustnet.system.devices import choose_device
 from trials import RECIPES, Trial, best_of, read, run, save, write_recipe

@@ -15,9 +15,8 @@ from conftest import Answer, started
 from faustnet.data import ImageSource
 from faustnet.losses import squared_distances
 from faustnet.reproduce import ablation
-from faustnet.reproduce.ablation import AS_IT_IS, CHANGES, Ablation, ablations, summary, with_change
-from faustnet.reproduce.best import TWIN, Best, best_names
-from faustnet.reproduce.runner import Watched
+from faustnet.reproduce.ablation import CHANGES, UNCHANGED, AblationJob, ablation_jobs, summary, with_change
+from faustnet.reproduce.best import TWIN, BestJob, best_names
 from faustnet.runs.recipes import Recipe, as_table, changed, differences, recipe_from, shipped_recipes
 
 Command = Callable[..., Answer]
@@ -56,43 +55,16 @@ def test_a_recipe_stands_beside_its_twin(made: Path) -> None:
     assert rows[0].startswith(f"| digits/mlp | {one['mean']:.2f} | {twin['mean']:.2f} | {difference} | {sizes}")
 
 
-def test_what_is_there_is_not_trained_again(made: Path, faustnet: Command, tmp_path: Path) -> None:
-    shutil.copytree(made, tmp_path / "out")
-    (tmp_path / "out/best.json").unlink()
-    (tmp_path / "out/best/digits-mlp-0.run").mkdir()  # as a run that was killed after its result leaves it
-    answer = faustnet("reproduce", "best", *DIGITS, "--out", tmp_path / "out")
-    assert answer.code == 0
-    assert not answer.err
-    assert "digits/mlp" in answer.out
-    assert (tmp_path / "out/best.json").read_text() == (made / "best.json").read_text()
-    assert not (tmp_path / "out/best/digits-mlp-0.run").exists()
-
-
-def test_an_interrupted_run_goes_on_to_the_same_result(
-    made: Path, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ("reproduce", "best", *DIGITS, "--no-twins", "--out", tmp_path)
-    with monkeypatch.context() as patched:
-        patched.setattr(Watched, "epoch", lambda self, epoch: epoch.epoch == 3 and signal.raise_signal(signal.SIGINT))
-        assert faustnet(*words).code == 130
-    assert [path.name for path in (tmp_path / "best").iterdir()] == ["digits-mlp-0.run"]
-    answer = faustnet(*words)
-    assert answer.code == 0
-    assert [path.name for path in (tmp_path / "best").iterdir()] == ["digits-mlp-0.json"], "without the twin"
-    histories = [json.loads((out / "best/digits-mlp-0.json").read_text())["history"] for out in (made, tmp_path)]
-    assert [epoch["losses"] for epoch in histories[0]] == [epoch["losses"] for epoch in histories[1]]
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("where", ["faustnet.training.trainer.evaluate", "faustnet.reproduce.runner.write_result"])
+@pytest.mark.parametrize("where", ["faustnet.training.trainer.evaluate", "faustnet.reproduce.worker.write_result"])
 def test_a_request_to_end_is_heard_however_late_in_a_run_it_comes(
     where: str, number: signal.Signals, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In its last evaluation, or when it is done: the next run does not begin, and the same command goes on."""
     module, name = where.rsplit(".", 1)
     does = getattr(import_module(module), name)
-    short = changed(Best("digits/mlp", 0).recipe, {"training.epochs": 1})
-    monkeypatch.setattr(Best, "recipe", property(lambda self: changed(short, {"seed": self.seed})))
+    short = changed(BestJob("digits/mlp", 0).recipe, {"training.epochs": 1})
+    monkeypatch.setattr(BestJob, "recipe", property(lambda self: changed(short, {"seed": self.seed})))
 
     def asked(*arguments: object) -> object:
         found = does(*arguments)
@@ -111,13 +83,13 @@ def test_a_request_to_end_is_heard_however_late_in_a_run_it_comes(
 def test_the_table_is_written_with_each_result(
     made: Path, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def first_only(wanted: Best, out: Path, *others: object) -> None:
-        if wanted.name.endswith(TWIN):
+    def first_only(job: BestJob, out: Path, *others: object) -> None:
+        if job.name.endswith(TWIN):
             raise KeyboardInterrupt
-        wanted.file(out).parent.mkdir()
-        shutil.copy(wanted.file(made), wanted.file(out))
+        job.file(out).parent.mkdir()
+        shutil.copy(job.file(made), job.file(out))
 
-    monkeypatch.setattr("faustnet.reproduce.runner.train_wanted", first_only)
+    monkeypatch.setattr("faustnet.reproduce.worker.train_job", first_only)
     assert faustnet("reproduce", "best", *DIGITS, "--out", tmp_path).code == 130
     assert [cell["name"] for cell in json.loads((tmp_path / "best.json").read_text())] == ["digits/mlp"]
     assert "| – | – |" in (tmp_path / "best.md").read_text()
@@ -131,14 +103,17 @@ def test_the_table_is_written_with_each_result(
             "There is no recipe among the best called 'digits/mpl': did you mean digits/mlp?",
         ),
         (["best", "--names", "digits/mlp-backprop"], "did you mean digits/mlp?"),
-        (["best", "--names", ","], "There is nothing to train"),
-        (["best", "--names", "digits/mlp", "--seeds", "0"], "from one seed to 1000, not 0"),
-        (["best", "--names", "digits/mlp", "--jobs", "0"], "by one process or more, not 0"),
+        (["best", "--names", ","], "--names is empty"),
+        (["best", "--names", "digits/mlp", "--seeds", "0"], "--seeds must be between 1 and 1000, got 0"),
+        (["best", "--names", "digits/mlp", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["ablation", "--base", "digits/mpl"], "did you mean digits/mlp?"),
         (["ablation", "--base", "digits/mlp-backprop"], "did you mean digits/mlp?"),
-        (["ablation", "--base", "digits/mlp", "--seeds", "0"], "from one seed to 1000, not 0"),
-        (["ablation", "--base", "cifar10/cwc"], "pieces of FAUST, and cifar10/cwc trains by cwc: choose another"),
-        (["table1", "--methods", "cwc", "--datasets", "digits"], "cwc has no paper recipe, so it is not in this table"),
+        (["ablation", "--base", "digits/mlp", "--seeds", "0"], "--seeds must be between 1 and 1000, got 0"),
+        (["ablation", "--base", "cifar10/cwc"], "--base must be a FAUST recipe, and cifar10/cwc trains cwc: choose another"),
+        (
+            ["table1", "--methods", "cwc", "--datasets", "digits"],
+            "cwc has no paper recipe (paper/cwc): use --recipes",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_said_in_a_sentence(words: list[str], said: str, faustnet: Command, tmp_path: Path) -> None:
@@ -165,13 +140,13 @@ def test_a_file_that_is_no_result_of_ours_is_said_to_be_one(made: Path, faustnet
 @pytest.mark.parametrize("name", best_names())
 def test_a_twin_differs_in_its_method_and_its_learning_rate(name: str) -> None:
     """Other methods than FAUST's have none."""
-    recipe = Best(name, 0).recipe
+    recipe = BestJob(name, 0).recipe
     assert recipe.dataset == name.split("/")[0]
     assert not recipe.training.validation, "it is trained on all training images"
     assert (f"best/{name}{TWIN}" in shipped_recipes()) == recipe.method.startswith("faust-")
     if not recipe.method.startswith("faust-"):
         return
-    twin = Best(name + TWIN, 0).recipe
+    twin = BestJob(name + TWIN, 0).recipe
     assert twin.method == "backprop"
     for option in twin.options.keys() & recipe.options.keys():
         assert twin.options[option] == recipe.options[option], option
@@ -180,7 +155,7 @@ def test_a_twin_differs_in_its_method_and_its_learning_rate(name: str) -> None:
 
 
 FULL = changed(
-    Best("digits/mlp", 0).recipe,
+    BestJob("digits/mlp", 0).recipe,
     {
         "options.contrast": 0.3, "options.temperature": 0.2, "options.mixup": 0.4, "network.input_dropout": 0.1,
         "network.length": "unit", "options.scale": 4.0, "data.cutout": 2, "data.crop": 1, "data.flip": True,
@@ -190,8 +165,8 @@ FULL = changed(
 
 
 def changes_of(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> dict[str, Recipe]:
-    monkeypatch.setattr(Best, "recipe", property(lambda self: recipe))
-    return {one.change: one.recipe for one in ablations("digits/mlp", 1)}
+    monkeypatch.setattr(BestJob, "recipe", property(lambda self: recipe))
+    return {one.change: one.recipe for one in ablation_jobs("digits/mlp", 1)}
 
 
 def test_every_piece_is_changed_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +175,7 @@ def test_every_piece_is_changed_and_nothing_else(monkeypatch: pytest.MonkeyPatch
         "representatives by k-means (one: the medoid)", "contrast of 0.5", "MixUp of 0.2", "embeddings of unit length",
         "similarity matching of 1", "batch norm instead of layer norm",
     }  # fmt: skip
-    base = found.pop(AS_IT_IS)
+    base = found.pop(UNCHANGED)
     assert base.training.validation == 0.2
     assert differences(base, FULL).keys() == {"training.validation", "training.evaluate_every"}
     for words, recipe in found.items():
@@ -219,7 +194,7 @@ def test_every_piece_is_changed_and_nothing_else(monkeypatch: pytest.MonkeyPatch
 def test_what_is_off_is_not_turned_off_again(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = recipe_from({"training": {"epochs": 1}, "options": {"contrast": 0.0}})
     assert changes_of(plain, monkeypatch).keys() == {
-        AS_IT_IS, "representatives by k-means (one: the medoid)", "learned prototypes", "contrast of 0.5",
+        UNCHANGED, "representatives by k-means (one: the medoid)", "learned prototypes", "contrast of 0.5",
         "half the scale of distances", "twice the scale of distances", "embeddings of unit length",
         "embeddings of learned length", "MixUp of 0.2", "a constant learning rate", "centroids that are running means",
         "similarity matching of 1", "a scale that grows fivefold", "batch norm instead of layer norm",
@@ -237,7 +212,7 @@ def test_the_scale_goes_with_the_length(source: ImageSource) -> None:
     """An embedding of another length has other distances, so the scale is such that they count as much at first."""
     recipe = recipe_from({"network": {"widths": [256, 256], "embedding": 48}, "options": {"scale": 0.03}})
     weights = []
-    for words in (AS_IT_IS, "embeddings of unit length", "embeddings of learned length"):
+    for words in (UNCHANGED, "embeddings of unit length", "embeddings of learned length"):
         one = with_change(recipe, dict(CHANGES)[words])
         method = started("faust-representative", source, one.network, scale=one.options["scale"])
         with torch.no_grad():
@@ -250,18 +225,18 @@ def test_the_scale_goes_with_the_length(source: ImageSource) -> None:
 
 
 def test_ablation_measures_validation_images(faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = (AS_IT_IS, "embeddings of unit length", "no MixUp", "half the epochs")
+    few = (UNCHANGED, "embeddings of unit length", "no MixUp", "half the epochs")
     monkeypatch.setattr(ablation, "CHANGES", tuple((words, changes) for words, changes in CHANGES if words in few))
     out = tmp_path / "out"
     words = ("reproduce", "ablation", "--base", "digits/mlp", "--seeds", "1", "--device", "cpu", "--out", out)
     answer = faustnet(*words)
     assert answer.code == 0, answer.err
     cells = {cell["change"]: cell for cell in json.loads((out / "ablation.json").read_text())}
-    assert list(cells) == [AS_IT_IS, few[1], "half the epochs"], "there is no MixUp to be left out"
-    run = package.train(as_table(Ablation("digits/mlp", 15, AS_IT_IS, 0).recipe), tmp_path / "run")
-    assert cells[AS_IT_IS]["mean"] == pytest.approx(100 * run.metrics["validation_accuracy"], abs=1e-3)
+    assert list(cells) == [UNCHANGED, few[1], "half the epochs"], "there is no MixUp to be left out"
+    run = package.train(as_table(AblationJob("digits/mlp", 15, UNCHANGED, 0).recipe), tmp_path / "run")
+    assert cells[UNCHANGED]["mean"] == pytest.approx(100 * run.metrics["validation_accuracy"], abs=1e-3)
     assert run.metrics["validation_accuracy"] != run.metrics["test_accuracy"]
-    gap = cells["half the epochs"]["mean"] - cells[AS_IT_IS]["mean"]
+    gap = cells["half the epochs"]["mean"] - cells[UNCHANGED]["mean"]
     assert cells["half the epochs"]["difference"] == pytest.approx(gap, abs=2e-3)
     row = f"| half the epochs | {cells['half the epochs']['mean']:.2f} | {gap:+.2f} |".replace("-", "−")
     assert row in (out / "ablation.md").read_text()

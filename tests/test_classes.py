@@ -18,9 +18,9 @@ from faustnet.data import DataSet, Images, load_data
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, Faust
 from faustnet.nn.references import KINDS, nearness, references_from
-from faustnet.reproduce.new_classes import Added, accuracy_by_age, all_added, summary
-from faustnet.reproduce.rejection import STRANGE, Rejection, all_rejections, scores_of
-from faustnet.reproduce.runner import Watched
+from faustnet.reproduce.new_classes import NewClassJob, new_class_jobs, new_old_all_accuracy, summary
+from faustnet.reproduce.rejection import UNKNOWN, RejectionJob, rejection_jobs, scores_of
+from faustnet.reproduce.worker import StoppableProgress
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
@@ -40,12 +40,12 @@ def trained(name: str, folder: Path, data: DataSet, **options: object) -> Run:
         "optimiser": {"learning_rate": 0.005},
         "training": {"epochs": 6, "batch_size": 64, "validation": 200},
     }
-    return train(recipe_from(table), folder, device=torch.device("cpu"), progress=Watched(), data=data)
+    return train(recipe_from(table), folder, device=torch.device("cpu"), progress=StoppableProgress(), data=data)
 
 
 @pytest.fixture(scope="module")
 def nine() -> DataSet:
-    return Added("digits", LEFT_OUT, 1, 0).data(load_data)
+    return NewClassJob("digits", LEFT_OUT, 1, 0).data(load_data)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_a_class_is_added_without_a_change_to_the_others(
         torch.testing.assert_close(references[-1], mean.expand_as(references[-1]))
 
     renamed = replace(digits, class_names=tuple("six" if one == str(LEFT_OUT) else one for one in digits.class_names))
-    new, old, both = accuracy_by_age(larger, renamed)
+    new, old, both = new_old_all_accuracy(larger, renamed)
     unchanged = model.measure(nine.test)["accuracy"]
     assert new > 0.45
     assert old > unchanged - 0.12
@@ -257,7 +257,7 @@ def test_a_class_is_added_by_one_command(
     found = json.loads(faustnet("predict", run, *paths, "--json", "--device", "cpu").out)
     assert sum(entry["class_name"] == str(LEFT_OUT) for entry in found) >= 9
     (measured,) = json.loads(faustnet("evaluate", run, "--json", "--device", "cpu").out)
-    new, _, both = accuracy_by_age(Model.load(model), digits)
+    new, _, both = new_old_all_accuracy(Model.load(model), digits)
     assert measured["accuracy"] == pytest.approx(both), "on data that have the class, under its own name"
     assert measured["confusion"][-1][-1] == round(36 * new)
 
@@ -341,15 +341,15 @@ def test_new_classes_are_studied_by_one_command(faustnet: Command, digits: DataS
 
 def test_what_cannot_be_studied_is_refused() -> None:
     for arguments, sentence in (
-        ((["mnist"], [10], [1], 1), "There is no class 10"),
-        ((["mnist"], [0], [0], 1), "at least one"),
+        ((["mnist"], [10], [1], 1), "--classes must be between 0 and 9, got 10"),
+        ((["mnist"], [0], [0], 1), "--references must be at least 1, got 0"),
         ((["emnist"], [0], [1], 1), "did you mean mnist"),
-        ((["mnist"], [0], [1], 0), "from one seed"),
+        ((["mnist"], [0], [1], 0), "--seeds must be between 1"),
     ):
         with pytest.raises(FaustnetError, match=sentence):
-            all_added(*arguments)
-    with pytest.raises(FaustnetError, match="strange images beside it 'cifar10'"):
-        all_rejections(["cifar10"], 1)
+            new_class_jobs(*arguments)
+    with pytest.raises(FaustnetError, match="images to reject called 'cifar10'"):
+        rejection_jobs(["cifar10"], 1)
 
 
 def test_a_class_left_out_is_in_no_training_image(nine: DataSet, digits: DataSet) -> None:
@@ -370,11 +370,11 @@ def test_rejection_is_measured_by_every_score(
         return replace(images, pixels=images.pixels.flatten(1)[:, order].view_as(images.pixels))
 
     strange = DataSet("shuffled", digits.class_names, shuffled(digits.train), shuffled(digits.test))
-    monkeypatch.setitem(STRANGE, "digits", "shuffled")
+    monkeypatch.setitem(UNKNOWN, "digits", "shuffled")
     monkeypatch.setattr("faustnet.reproduce.rejection.HELD_OUT", 200)
     model = whole.model()
-    job = Rejection("digits", "faust-representative", 0)
-    found = job.measured(model, lambda name: digits if name == "digits" else strange)
+    job = RejectionJob("digits", "faust-representative", 0)
+    found = job.measure(model, lambda name: digits if name == "digits" else strange)
     assert found["strange"] == "shuffled"
     by_name = {one["score"]: one for one in found["scores"]}
     assert list(by_name) == list(scores_of(model))
@@ -399,7 +399,7 @@ def test_a_model_that_learned_a_class_is_to_be_calibrated_anew(whole: Run, examp
 
 
 def test_prototypes_of_free_length_reject_nothing(runs: dict[str, Run], digits: DataSet) -> None:
-    with pytest.raises(FaustnetError, match="if embeddings have free length"):
+    with pytest.raises(FaustnetError, match="free length"):
         runs["faust-prototype"].model().calibrate(digits.test.pixels)
 
 

@@ -23,7 +23,7 @@ from faustnet.data import DATASETS, DataSet
 from faustnet.errors import OUT_OF_MEMORY
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import LabelMethod
-from faustnet.reproduce import new_classes, rejection, studies, wanted
+from faustnet.reproduce import jobs, new_classes, rejection, representatives
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import LARGEST_IMAGE, Recipe, dotted, kinds_of_recipes
 from faustnet.version import VERSION
@@ -101,9 +101,9 @@ def test_ways_to_join_votes_are_compared_on_the_validation_images(faustnet: Comm
     assert accuracy["last layer"] == history[-1]["accuracy"] == metrics["validation_accuracy"]
     assert accuracy["all layers"] == history[-1]["first_layers_accuracy"][-1]
     assert (metrics["test_accuracy"], metrics["forward_passes"]) == (metrics["layer_accuracy"][1], 2)
-    assert "The votes count 0, 1 in the accuracy above" in faustnet("evaluate", tmp_path / "run", "--device", "cpu").out
+    assert "The accuracy above weights the layers 0, 1" in faustnet("evaluate", tmp_path / "run", "--device", "cpu").out
     shown = faustnet("votes", tmp_path / "run", "--device", "cpu").out
-    assert "of the images that they were fitted to" in shown
+    assert "evaluated on the images they were fitted to" in shown
     line = shown.splitlines()[-1]
     assert json.loads(line.partition("weights=")[2]) == found["weightings"][-1]["weights"]
     assert f"{accuracy['fitted']:.2%}" in shown
@@ -430,9 +430,9 @@ def test_the_help_texts_show_the_defaults_of_the_library() -> None:
     assert list(defaults.DATASETS) == list(DATASETS)
     assert defaults.LARGEST_IMAGE == LARGEST_IMAGE
     assert list(defaults.BENCH_PARTS) == list(BENCH_PARTS)
-    assert (defaults.FAMILIES, defaults.NETWORKS) == (wanted.FAMILIES, wanted.NETWORKS)
-    assert (defaults.DRAWS, defaults.REFERENCES) == (studies.DRAWS, studies.COUNTS)
-    assert (defaults.CLASSES, list(defaults.REJECTION_DATASETS)) == (new_classes.CLASSES, list(rejection.STRANGE))
+    assert (jobs.FAMILIES[:2], jobs.NETWORKS) == (defaults.FAMILIES, defaults.NETWORKS)
+    assert (defaults.DRAWS, defaults.REFERENCES) == (representatives.DRAWS, representatives.COUNTS)
+    assert (defaults.CLASSES, list(defaults.REJECTION_DATASETS)) == (new_classes.CLASSES, list(rejection.UNKNOWN))
 
 
 @pytest.mark.parametrize(

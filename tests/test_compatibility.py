@@ -15,7 +15,7 @@ from torch import Tensor
 import faustnet as package
 from conftest import Answer
 from faustnet.data import load_data
-from faustnet.reproduce import ablation, best, new_classes, rejection, studies, table1
+from faustnet.reproduce import ablation, best, new_classes, rejection, representatives, table1
 from faustnet.runs.folder import Run
 from faustnet.runs.recipes import changed, recipe_from, shipped_recipe
 from faustnet.runs.validation import is_environment, is_epoch
@@ -29,7 +29,7 @@ FINISHED = [
 MODEL_FILES = ["model-file", "estimator-model"]
 INTERRUPTED = ["sequential", "wavefront", "greedy"]
 ESTIMATORS = ["estimator-images", "estimator-table"]
-TABLES = [ablation.TABLE, best.TABLE, new_classes.TABLE, rejection.TABLE, studies.TABLE, table1.TABLE]
+TABLES = [ablation.TABLE, best.TABLE, new_classes.TABLE, rejection.TABLE, representatives.TABLE, table1.TABLE]
 
 
 def expected(name: str) -> dict[str, Tensor]:

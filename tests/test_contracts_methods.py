@@ -16,8 +16,7 @@ from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, Method
 from faustnet.methods.faust import FaustPrototype
 from faustnet.nn.network import Network
-from faustnet.reproduce.results import summary
-from faustnet.reproduce.table1 import tables, texts
+from faustnet.reproduce.table1 import summary, tables, texts
 from faustnet.runs.folder import Run
 from faustnet.runs.recipes import recipe_from, write_recipe
 from faustnet.training.optimisers import OPTIMISERS, OptimiserSettings

@@ -456,10 +456,10 @@ def test_the_card_counts_by_class_and_by_pair() -> None:
     assert [row for row in rows if len(row) == 5][1:] == [
         ["a", "0", "10", "80.0%", "61.5%"], ["b", "1", "0", "–", "0.0%"], ["c", "2", "10", "40.0%", "100.0%"],
     ]  # fmt: skip
-    pairs = rows[rows.index(["class", "taken for", "test images", "of the class"]) + 1 :][:3]
+    pairs = rows[rows.index(["true class", "predicted class", "test images", "share of the class"]) + 1 :][:3]
     assert pairs == [["c", "a", "5", "50.0%"], ["a", "b", "2", "20.0%"], ["c", "b", "1", "10.0%"]]
-    assert "found least often 40.0%" in card
-    assert "No test image is taken" in render_card(
+    assert "from 40.0% to" in card
+    assert "No test image is misclassified" in render_card(
         BLANK | {"class_names": ["a", "b"], "metrics": metrics_of(np.eye(2, dtype=int))}
     )
 

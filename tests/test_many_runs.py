@@ -18,10 +18,10 @@ import pytest
 from conftest import Answer
 from faustnet.errors import FaustnetError
 from faustnet.reproduce import claims
-from faustnet.reproduce.claims import STALE, holder_of, take
-from faustnet.reproduce.runner import Order, What, answer
-from faustnet.reproduce.wanted import Wanted
-from faustnet.reproduce.work import Lines, Work
+from faustnet.reproduce.claims import STALE, facts_in, holder, take
+from faustnet.reproduce.dispatch import Dispatcher, JobLog
+from faustnet.reproduce.jobs import Table1Job
+from faustnet.reproduce.worker import JobSpec, Status, answer
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.recipes import Recipe
 from faustnet.system.locks import folder_lock
@@ -51,18 +51,18 @@ def results(out: Path) -> dict[str, Any]:
 
 
 def claims_in(out: Path) -> list[str]:
-    return [path.name for path in (out / ".claims").iterdir()]
+    return [path.name for path in (out / ".claims").glob("*.json")]
 
 
 @linux
-@pytest.mark.parametrize("how", ["Ctrl-C", "terminate", "kill"])
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill"])
 def test_several_processes_stop_together_and_can_go_on(how: str, faustnet: Command, tmp_path: Path) -> None:
     process, children = started_side_by_side(tmp_path)
     assert len(children) == 2
     if how == "Ctrl-C":
         os.killpg(process.pid, signal.SIGINT)
     else:
-        process.send_signal(signal.SIGTERM if how == "terminate" else signal.SIGKILL)
+        process.kill()
     _, said = process.communicate()  # which ends when all of them have
     assert process.returncode == (-signal.SIGKILL if how == "kill" else 130)
     assert "Traceback" not in said
@@ -100,7 +100,7 @@ def test_two_commands_share_the_runs_of_one_folder(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Deadly(Wanted):
+class Deadly(Table1Job):
     """A run that ends the process that trains it, and notes that."""
 
     notes: Path = Path()
@@ -116,12 +116,12 @@ class Deadly(Wanted):
 def test_a_run_that_ends_its_process_again_and_again_is_given_up_and_the_others_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("faustnet.reproduce.work.ATTEMPTS", 1)
+    monkeypatch.setattr("faustnet.reproduce.dispatch.ATTEMPTS", 1)
     deadly = Deadly("tuned", "backprop", "digits", "2x24", 0, tmp_path / "notes")
-    other = Wanted("tuned", "backprop", "digits", "2x24", 1)
-    work = Work([deadly, other], tmp_path, Workers("cpu", jobs=2), Lines(tmp_path, lambda wanted, what: None))
-    with pytest.raises(FaustnetError, match="All else is trained, but not backprop on digits, 2x24, tuned, seed 0: its"):
-        work.do()
+    other = Table1Job("tuned", "backprop", "digits", "2x24", 1)
+    dispatcher = Dispatcher([deadly, other], tmp_path, Workers("cpu", jobs=2), JobLog(tmp_path, lambda job, what: None))
+    with pytest.raises(FaustnetError, match="but not backprop on digits, 2x24, tuned, seed 0: its process"):
+        dispatcher.run()
     assert (tmp_path / "notes").read_text().count("tried") == 2, "beside the other, and alone"
     assert list(results(tmp_path)) == ["digits-2x24-backprop-1.json"]
     assert claims_in(tmp_path) == []
@@ -148,7 +148,7 @@ def test_a_dask_cluster_trains_and_goes_on_when_it_loses_a_worker(faustnet: Comm
         assert process.stderr is not None
         assert "1/2 backprop" in process.stderr.readline()
         (claim,) = (tmp_path / "out/.claims").glob("*faust-tuplet*")
-        facts = holder_of(claim)
+        facts = facts_in(claim)
         assert facts is not None
         os.kill(facts["pid"], signal.SIGKILL)
         _, said = process.communicate()
@@ -190,83 +190,84 @@ def test_a_package_that_is_missing_is_named(
     assert f"pip install 'faustnet[{name}]'" in said
 
 
-def test_a_claim_of_another_machine_lasts_as_long_as_it_gives_signs_of_life(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "claims/one.claim"
+def test_a_claim_of_another_machine_expires_when_it_is_not_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "claims/one.json"
     with monkeypatch.context() as there:
         there.setattr(claims, "_machine", lambda: "another")
-        theirs = take(path, 0.0)
+        theirs = take(path)
     assert theirs is not None
-    theirs.say(attempt=1)
-    monkeypatch.setattr(claims, "_locked", lambda file, **how: True)  # as where locks are not seen from elsewhere
-    assert take(path, theirs.time + STALE - 1) is None
-    assert holder_of(path, theirs.time + STALE - 1) is not None
-    assert holder_of(path, theirs.time + STALE + 1) is None
-    ours = take(path, theirs.time + STALE + 1)
+    theirs.update(attempt=1)
+    assert take(path) is None
+    os.utime(path, (0, time.time() - STALE - 5))
+    assert holder(path) is None
+    theirs.renew()
+    assert holder(path) is not None
+    os.utime(path, (0, time.time() - STALE - 5))
+    ours = take(path)
     assert ours is not None
-    assert ours.before["attempt"] == 1
-    assert theirs.lost
-    assert not ours.lost
-    theirs.release()
-    assert path.exists(), "it is no longer theirs to take away"
-    ours.release()
+    assert ours.previous["attempt"] == 1
+    assert (theirs.lost, ours.lost) == (True, False)
+    with theirs:
+        pass
+    assert path.exists(), "a lost claim is not removed"
+    with ours:
+        pass
     assert not path.exists()
 
 
-def test_a_claim_is_held_by_one_and_ends_with_its_process(tmp_path: Path) -> None:
-    path = tmp_path / "one.claim"
+def test_a_claim_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
     read, write = os.pipe()
     child = os.fork()
     if not child:
         with suppress(BaseException):
-            os.write(write, b"held" if take(path, 0.0) else b"free")
+            os.write(write, b"held" if take(path) else b"free")
             time.sleep(60)
         os._exit(0)
     assert os.read(read, 4) == b"held"
-    assert take(path, time.time()) is None
+    assert take(path) is None
     os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    claim = take(path)
+    assert claim is not None, "at once on one machine, even before the dead process is reaped"
     os.waitpid(child, 0)
-    claim = take(path, time.time())
-    assert claim is not None, "at once, on one machine"
-    assert take(path, time.time()) is None
-    claim.release()
+    assert take(path) is None
     os.close(read)
     os.close(write)
 
 
 def test_a_worker_that_cannot_see_the_folder_says_so(tmp_path: Path) -> None:
-    wanted = Wanted("tuned", "backprop", "digits", "2x24", 0)
-    work = Work([wanted], tmp_path, Workers("cpu"), Lines(tmp_path, lambda wanted, what: None))
-    outcome = answer(Order(tmp_path / "other", "cpu", None, work.order.command, 1), wanted)
-    assert outcome.what is What.UNSEEN
-    work.order.file.parent.mkdir()
-    work.order.file.touch()
-    with pytest.raises(FaustnetError, match=r"does not see .*: choose an --out that all workers share"):
-        work._hear(outcome)
+    job = Table1Job("tuned", "backprop", "digits", "2x24", 0)
+    dispatcher = Dispatcher([job], tmp_path, Workers("cpu"), JobLog(tmp_path, lambda job, what: None))
+    outcome = answer(JobSpec(tmp_path / "other", "cpu", None, dispatcher.spec.command, 1), job)
+    assert outcome.status is Status.NO_COMMAND
+    dispatcher.spec.file.parent.mkdir()
+    dispatcher.spec.file.touch()
+    with pytest.raises(FaustnetError, match=r"cannot see .*: choose an --out that all workers share"):
+        dispatcher._handle(outcome)
 
 
 def test_a_mistake_of_one_worker_stops_the_others_and_is_told(tmp_path: Path) -> None:
-    wanted = Wanted("tuned", "backprop", "digits", "2x24", 0)
-    wanted.folder(tmp_path).mkdir(parents=True)
-    (wanted.folder(tmp_path) / "recipe.toml").write_text("dataset = 'digits'")
-    order = Order(tmp_path, "cpu", None, "ours", 1)
-    with take(order.file, 0.0) or pytest.fail("nobody else holds it"):
-        outcome = answer(order, wanted)
-        assert outcome.what is What.MISTAKEN
+    job = Table1Job("tuned", "backprop", "digits", "2x24", 0)
+    job.folder(tmp_path).mkdir(parents=True)
+    (job.folder(tmp_path) / "recipe.toml").write_text("dataset = 'digits'")
+    spec = JobSpec(tmp_path, "cpu", None, "ours", 1)
+    with take(spec.file) or pytest.fail("nobody else holds it"):
+        outcome = answer(spec, job)
+        assert outcome.status is Status.REFUSED
         assert "was started with" in str(outcome.error)
-        assert not order.file.exists(), "whoever looks finds that nothing is wanted any more"
-        assert answer(order, wanted).what is What.UNSEEN
-    work = Work([wanted], tmp_path, Workers("cpu"), Lines(tmp_path, lambda wanted, what: None))
+        assert not spec.file.exists(), "the other workers stop"
+        assert answer(spec, job).status is Status.NO_COMMAND
+    dispatcher = Dispatcher([job], tmp_path, Workers("cpu"), JobLog(tmp_path, lambda job, what: None))
     with pytest.raises(FaustnetError, match="was started with"):
-        work._hear(outcome)
+        dispatcher._handle(outcome)
     assert claims_in(tmp_path) == []
 
 
 def test_a_run_whose_folder_is_held_is_left_to_its_holder(tmp_path: Path) -> None:
-    wanted = Wanted("tuned", "backprop", "digits", "2x24", 0)
-    wanted.folder(tmp_path).mkdir(parents=True)
-    order = Order(tmp_path, "cpu", None, "ours", 1)
-    with take(order.file, 0.0) or pytest.fail("nobody else holds it"), folder_lock(wanted.folder(tmp_path)):
-        assert answer(order, wanted).what is What.ELSEWHERE
-        assert order.file.exists(), "the others go on"
+    job = Table1Job("tuned", "backprop", "digits", "2x24", 0)
+    job.folder(tmp_path).mkdir(parents=True)
+    spec = JobSpec(tmp_path, "cpu", None, "ours", 1)
+    with take(spec.file) or pytest.fail("nobody else holds it"), folder_lock(job.folder(tmp_path)):
+        assert answer(spec, job).status is Status.ELSEWHERE
+        assert spec.file.exists(), "the others go on"

@@ -247,7 +247,7 @@ def test_curves_of_what_was_not_measured(facts: list[Facts]) -> None:
     del second["first_layers_accuracy"]
     curves = page_data(render_page([about]))["curves"]
     assert [(curve["name"], curve["accuracy"], curve["loss"]) for curve in curves] == [
-        ("all together", [25.0, None], [None, None]),
+        ("all layers", [25.0, None], [None, None]),
         ("layer 1", [25.0, None], [0.5, None]),
         ("layer 2", [None, None], [None, 0.125]),
     ]
@@ -343,9 +343,7 @@ def test_curves_are_switched_on_and_off(browser: Browser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     names = browser.run("return document.getElementById('accuracy')._fullData.map((trace) => trace.name)")
-    assert names == [f"faust-representative, {name}" for name in ("all together", "layer 1", "layer 2")] + [
-        "backprop, output"
-    ]
+    assert names == [f"faust-representative, {name}" for name in ("all layers", "layer 1", "layer 2")] + ["backprop, output"]
     assert browser.visible("accuracy") == browser.visible("loss") == [True] * 4
     browser.one("[data-curve='1']").click()
     browser.wait_for(lambda: browser.visible("accuracy") == browser.visible("loss") == [True, False, True, True])

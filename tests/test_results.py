@@ -6,8 +6,9 @@ from pathlib import Path
 
 import best
 import killing
-from faustnet.reproduce.results import is_done, read_results, summary
-from faustnet.reproduce.wanted import Wanted
+from faustnet.reproduce.jobs import Table1Job
+from faustnet.reproduce.results import is_done
+from faustnet.reproduce.table1 import TABLE, summary
 from faustnet.runs.recipes import shipped_recipes
 
 ROOT = Path(__file__).parents[1]
@@ -15,11 +16,11 @@ ROOT = Path(__file__).parents[1]
 
 def test_the_tables_files_are_those_of_its_runs() -> None:
     """If this fails: faustnet reproduce table1"""
-    results = read_results(ROOT / "results")
+    results = TABLE.read(ROOT / "results")
     assert json.loads((ROOT / "results" / "table1.json").read_text()) == summary(results)
     for run in results:
-        wanted = Wanted(run["family"], run["method"], run["dataset"], run["network"], run["seed"])
-        assert is_done(wanted, ROOT / "results"), "the recipe in the package is the one of the stored result"
+        job = Table1Job(run["family"], run["method"], run["dataset"], run["network"], run["seed"])
+        assert is_done(job, ROOT / "results"), "the recipe that comes with the package is the one it was made with"
 
 
 def test_the_tuned_recipes_are_the_best_trials() -> None:

@@ -1,4 +1,4 @@
-"""What training and predicting cost, measured side by side with plain PyTorch: `faustnet bench`."""
+"""Time and memory of training and prediction, compared with plain PyTorch: `faustnet bench`."""
 
 from faustnet.bench.suite import PARTS, run
 

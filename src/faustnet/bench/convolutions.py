@@ -1,5 +1,7 @@
-"""Convolutional layers: the time of a training step and the memory that it takes, trained locally, layer after layer or all
-at once, and by backprop through the same blocks, which have the last layer's head only."""
+"""Time and memory of a training step of convolutional layers, trained locally and by backprop.
+
+The backprop network has the same blocks, and only the last head.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -24,12 +26,12 @@ SYSTEMS = {
 }
 REPRESENTATIVES = 4
 OPTIMISER = OptimiserSettings("muon")
-GROUP = {"cpu": 1, "cuda": 24}  # steps that are timed together
-SMALLER = {"cpu": 8, "cuda": 1}  # by how much there are fewer channels and images
+GROUP = {"cpu": 1, "cuda": 24}  # steps timed together
+SMALLER = {"cpu": 8, "cuda": 1}  # divisor of the numbers of channels and images
 
 
 def settings_for(network: NetworkSettings, device: torch.device) -> NetworkSettings:
-    """As large as the device likes it."""
+    """Return a network of a size that suits the device."""
     factor = SMALLER[device.type]
     return replace(network, widths=tuple(width // factor for width in network.widths), head=network.head // factor)
 
@@ -49,7 +51,7 @@ def schedule_of(system: str, network: NetworkSettings, case: Case, source: Image
 
 
 def measure(network: NetworkSettings, device: torch.device, seconds: float) -> dict[str, Any]:
-    """One line of the result file's `convolutions`."""
+    """Return one entry of `convolutions` in the result file."""
     torch.manual_seed(0)
     case, network = case_for(device), settings_for(network, device)
     source = case.source(device)
@@ -66,8 +68,10 @@ def measure(network: NetworkSettings, device: torch.device, seconds: float) -> d
 
 
 def _most_beside(system: str, network: NetworkSettings, case: Case, source: ImageSource) -> float:
-    """MiB on a GPU beside the images, the weights and what the optimiser remembers: gradients, activations and all that a
-    schedule keeps, at most, in a few steps that are not recorded."""
+    """Return the peak GPU memory in MiB of gradients, activations and buffers of the schedule, without CUDA graphs.
+
+    Images, weights and optimiser state are subtracted.
+    """
     device = source.labels.device
     before = torch.cuda.memory_allocated(device)
     schedule = schedule_of(system, network, case, source)

@@ -1,9 +1,9 @@
-"""The memory that training takes, by depth: every system in a process of its own.
+"""Memory of training by depth, each system in its own process.
 
-Weights, gradients and the optimiser's memory are the sizes of those tensors; activations are the most that autograd kept
-at one time; cached is what the greedy schedule keeps of the training set. The peak is measured from outside, and is less
-than the sum where the parts are not largest at one time: on a GPU it is what PyTorch had allocated, on a CPU the
-process's largest resident size, less what there was before the network was made. Steps are taken one by one, not recorded.
+Weights, gradients and optimiser state are the sizes of those tensors; activations are the maximum that autograd kept at
+a time; cached is what the greedy schedule stores of the training set. The peak is measured independently, and is less
+than the sum when the parts reach their maxima at different times: on a GPU it is the memory allocated by PyTorch, on a
+CPU the maximum resident size of the process, minus the value before the network was made. No CUDA graphs are used.
 """
 
 import json
@@ -33,16 +33,16 @@ from faustnet.training.schedules import SCHEDULES, Greedy, Wavefront
 
 DEPTHS = (4, 16, 64)
 STEPS = 3
-PIECES = 4  # of a batch whose gradients are accumulated
+PIECES = 4  # of a batch, for gradient accumulation
 STATUS = Path("/proc/self/status")
 PARTS = ("weights", "gradients", "optimiser", "activations", "cached")
 
 
 class Kept:
-    """Counts what autograd keeps for the backward pass, parameters aside."""
+    """Counts the memory that autograd keeps for the backward pass, without parameters."""
 
     def __init__(self) -> None:
-        self.holders: dict[int, int] = {}  # of a piece of memory
+        self.holders: dict[int, int] = {}  # number of tensors that use a storage
         self.now = self.most = 0
 
     def keep(self, tensor: Tensor) -> "Tensor | _Holder":
@@ -73,7 +73,7 @@ def _tensor(kept: "Tensor | _Holder") -> Tensor:
 
 
 def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
-    """Backprop as it is, with activations computed twice, or with a batch in pieces."""
+    """Train by plain backprop, with activation checkpointing, or with gradient accumulation."""
     device = source.labels.device
     network = plain_network(case).to(device)
     optimiser = OptimiserSettings().create().torch_optimiser(network.parameters())
@@ -96,7 +96,7 @@ def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
 
 
 def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
-    """FAUST-representative by one of its schedules; the greedy one in its last stage."""
+    """Train FAUST-representative by one of its schedules; the greedy one in its last stage."""
     device = source.labels.device
     settings = NetworkSettings(case.widths, case.embedding)
     method = build("faust-representative", (case.inputs, 1, 1), case.classes, settings, {}).to(device)
@@ -134,12 +134,12 @@ SYSTEMS: dict[str, Callable[[str, Case, ImageSource], dict[str, int]]] = {
 
 
 def size(tensors: Iterable[Tensor]) -> int:
-    """In bytes."""
+    """Return the size of tensors in bytes."""
     return sum(tensor.nbytes for tensor in tensors)
 
 
 def measure_one(system: str, layers: int, device: torch.device) -> dict[str, Any]:
-    """In this process: MiB of each part, and of all at the peak."""
+    """Measure one system in this process, and return MiB of each part and at the peak."""
     case = Case(layers=layers)
     source, kept = case.source(device), Kept()
     _warm_up(device)
@@ -151,7 +151,7 @@ def measure_one(system: str, layers: int, device: torch.device) -> dict[str, Any
 
 
 def _warm_up(device: torch.device) -> None:
-    """Load what every system needs, so that it is not counted."""
+    """Load the libraries that every system needs, so that they are not counted."""
     layer = nn.Linear(64, 64, device=device)
     optimiser = OptimiserSettings().create().torch_optimiser(layer.parameters())
     layer(torch.zeros(8, 64, device=device)).sum().backward()
@@ -159,7 +159,7 @@ def _warm_up(device: torch.device) -> None:
 
 
 def _begin_peak(device: torch.device) -> int:
-    """What is in use now, from where the peak is counted."""
+    """Reset the peak, and return the memory in use."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
@@ -173,7 +173,7 @@ def _peak(device: torch.device) -> int:
 
 
 def _resident(word: str) -> int:
-    """Bytes, as Linux counts them."""
+    """Return an entry of /proc/self/status in bytes."""
     lines = STATUS.read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{word}:"))
 
@@ -183,15 +183,15 @@ def can_measure(device: torch.device) -> bool:
 
 
 def measure(device: torch.device, on_line: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
-    """Every system at every depth, each in a process of its own."""
-    # Memory that was freed goes back to the system at once, so that the resident size is what is in use.
+    """Measure every system at every depth, each in its own process."""
+    # Freed memory is returned to the system at once, so that the resident size is the memory in use.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
 
     def run(pair: tuple[str, int]) -> dict[str, Any]:
         words = [sys.executable, "-c", "from faustnet.bench.memory import main; main()", *map(str, pair), device.type]
         done = subprocess.run(words, env=environment, capture_output=True, text=True)
         if done.returncode:
-            raise FaustnetError(f"The memory of {pair[0]} with {pair[1]} layers was not measured: {done.stderr[-300:]}")
+            raise FaustnetError(f"Measuring the memory of {pair[0]} with {pair[1]} layers failed: {done.stderr[-300:]}")
         line: dict[str, Any] = json.loads(done.stdout)
         on_line(line)
         return line
@@ -201,5 +201,5 @@ def measure(device: torch.device, on_line: Callable[[dict[str, Any]], None]) -> 
 
 
 def main() -> None:
-    """Of a process that measures one line: SYSTEM LAYERS DEVICE."""
+    """Measure one entry; command line arguments: SYSTEM LAYERS DEVICE."""
     print(json.dumps(measure_one(sys.argv[1], int(sys.argv[2]), choose_device(sys.argv[3]))))

@@ -1,4 +1,4 @@
-"""What trained networks cost: predicting many images, stopping early, and a whole training."""
+"""Time of predicting many images, savings of early exit, and time of a complete training."""
 
 import tempfile
 import time
@@ -25,7 +25,7 @@ NAMES = {"backprop": "backprop_ms", "faust-representative": "faust_ms", "forward
 
 
 class Silent:
-    """Nobody watches."""
+    """Progress that only measures the time."""
 
     def __init__(self) -> None:
         self.began = 0.0
@@ -40,8 +40,7 @@ class Silent:
 
 
 def measure(widths: tuple[int, ...], embedding: int, device: torch.device, seconds: float) -> dict[str, Any]:
-    """The time in which each method predicts 10,000 images of CIFAR-10's shape, scaled already. What the weights are
-    makes no difference to it."""
+    """Return the time in which each method predicts 10,000 scaled images of the shape of CIFAR-10, with random weights."""
     torch.manual_seed(0)
     case = Case()
     rows = torch.randn(PREDICTED, case.inputs, device=device)
@@ -61,8 +60,10 @@ def measure(widths: tuple[int, ...], embedding: int, device: torch.device, secon
 
 
 def early_exit(device: torch.device, data_dir: Path | None) -> dict[str, Any]:
-    """Train FAUST-representative on Fashion-MNIST less 5,000 images. The threshold is the smallest above zero that costs
-    nothing on those; what it gives is measured on the test images."""
+    """Train FAUST-representative on Fashion-MNIST and measure early exit on the test images.
+
+    The threshold is the one above zero that saves most on 5,000 held-out images without loss of accuracy there.
+    """
     recipe = recipe_from(
         {"dataset": "fashion-mnist", "network": {"widths": [800] * 4}, "training": {"epochs": 10, "validation": 5000}}
     )
@@ -71,7 +72,7 @@ def early_exit(device: torch.device, data_dir: Path | None) -> dict[str, Any]:
     trainer.run(lambda: None, lambda epoch: None)
     assert isinstance(model.method, Faust)
     held_out = early_exits(model.method, trainer.held_out)
-    enough = [line for line in held_out[1:] if line.accuracy >= held_out[-1].accuracy]  # some do go on
+    enough = [line for line in held_out[1:] if line.accuracy >= held_out[-1].accuracy]  # not 0: all images would exit
     chosen = max(enough, key=lambda line: line.saved)
     test = early_exits(model.method, model.source(data.test.to(device)), [line.threshold for line in held_out])
     by_threshold = {line.threshold: line for line in test}
@@ -92,7 +93,7 @@ def early_exit(device: torch.device, data_dir: Path | None) -> dict[str, Any]:
 
 
 def training(method: str, epochs: int, device: torch.device, data_dir: Path | None) -> dict[str, Any]:
-    """A run as the command line makes it, in a folder that is thrown away."""
+    """Train a run as the command line does, in a temporary folder."""
     recipe = recipe_from({"dataset": "cifar10", "method": method, "training": {"epochs": epochs}})
     watch = Silent()
     begin = time.perf_counter()

@@ -1,7 +1,7 @@
-"""The time of one training step, side by side with plain PyTorch backprop of the same widths.
+"""Time of one training step, compared with plain PyTorch backprop of the same widths.
 
-Backprop is what anybody would write: linear layers with ReLU, a linear read-out, cross entropy, fused Adam, no layer norm;
-on a GPU one CUDA graph, as ours is. All take the same random images from the same bytes.
+The backprop network has linear layers with ReLU, a linear output, cross entropy, fused Adam and no layer norm; on a GPU
+its step is one CUDA graph, like ours. All systems use the same random images.
 """
 
 import os
@@ -28,12 +28,12 @@ from faustnet.training.schedules.step_graph import StepGraph, StepTable
 
 Step = Callable[[], object]
 IMAGES = 4096
-STEPS = 192  # batches in the plan that every system goes through again and again; an epoch of CIFAR-10 has 195
+STEPS = 192  # batches of an epoch, which is repeated; an epoch of CIFAR-10 has 195
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured."""
+    """Sizes and precision of one measurement."""
 
     layers: int = 4
     width: int = 800
@@ -54,13 +54,13 @@ class Case:
         return channels * height * width
 
     def source(self, device: torch.device) -> ImageSource:
-        """Random images: how long a step takes does not depend on what they show."""
+        """Return random images; the time of a step does not depend on their content."""
         labels = torch.arange(IMAGES) % self.classes
         images = Images(torch.randint(256, (IMAGES, *self.shape), dtype=torch.uint8), labels).to(device)
         return ImageSource(images, Scaling.of(images), [str(number) for number in range(self.classes)])
 
     def plan(self) -> tuple[Tensor, Tensor]:
-        """Positions of images (STEPS, batch), and learning rates."""
+        """Return positions of images (STEPS, batch) and learning rates (STEPS)."""
         return torch.randint(IMAGES, (STEPS, self.batch)), torch.full((STEPS,), 1e-3, dtype=torch.float64)
 
 
@@ -114,7 +114,7 @@ def faust_step(case: Case, device: torch.device, schedule: str) -> Step:
 
 
 def scheduled_step(order: Schedule, case: Case) -> Step:
-    """A step in the middle of an epoch. (At its end the wavefront takes as many more as there are layers, less one.)"""
+    """Return a step within an epoch. (At the end of an epoch, the wavefront needs one step less than layers in addition.)"""
     order.enter(0)
     batches, rates = case.plan()
     position = STEPS
@@ -133,7 +133,7 @@ def scheduled_step(order: Schedule, case: Case) -> Step:
 def microseconds(
     steps: Mapping[str, Step], device: torch.device, seconds: float, group: int | None = None
 ) -> dict[str, float]:
-    """The median time of each. They alternate in small groups, so that a machine that slows down slows all of them."""
+    """Return the median time of each step. Steps alternate in small groups, so that a slower machine affects all equally."""
     wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     group = group or (STEPS if device.type == "cuda" else 4)
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -150,7 +150,7 @@ def microseconds(
 
 
 def measure(case: Case, device: torch.device, seconds: float) -> dict[str, Any]:
-    """One line of the result file's `steps`."""
+    """Return one entry of `steps` in the result file."""
     torch.manual_seed(0)
     steps = {
         "backprop_us": backprop_step(case, device),
@@ -162,8 +162,10 @@ def measure(case: Case, device: torch.device, seconds: float) -> dict[str, Any]:
 
 
 def measure_compiled(case: Case, device: torch.device, seconds: float) -> float:
-    """Backprop's step through torch.compile, with no processes beside this one to compile in: they would take time from
-    what is measured after it."""
+    """Return the time of the backprop step with torch.compile.
+
+    It compiles in this process, because compile workers would slow down later measurements.
+    """
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     with matmul_precision(case.precision):
         return microseconds({"step": backprop_step(case, device, compiled=True)}, device, seconds)["step"]

@@ -1,4 +1,4 @@
-"""The parts of the benchmark, each a list or a table of plain facts for JSON."""
+"""The parts of the benchmark. Each returns entries of the result file."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,12 +18,12 @@ DEPTHS = {"cpu": (2, 4, 8, 16), "cuda": (2, 4, 8, 16, 32)}
 
 
 def base(device: torch.device) -> Case:
-    """On a CPU the embedding is small, because there the time is arithmetic; on a GPU products are in bfloat16."""
+    """Return the base case: a small embedding on a CPU, where arithmetic dominates; bfloat16 on a GPU."""
     return Case(precision="bfloat16") if device.type == "cuda" else Case(embedding=64, precision="float32")
 
 
 def measure_steps(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
-    """By depth; on a GPU in each precision, and backprop through torch.compile too."""
+    """Measure steps by depth; on a GPU also in other precisions, and backprop with torch.compile."""
     lines = [_step(replace(base(device), layers=layers), device, seconds, say) for layers in DEPTHS[device.type]]
     found: dict[str, Any] = {"steps": lines}
     if device.type == "cuda":
@@ -34,7 +34,7 @@ def measure_steps(device: torch.device, seconds: float, data_dir: Path | None, s
             if 4 <= line["layers"] <= 16:
                 case = replace(base(device), layers=line["layers"])
                 line["backprop_compiled_us"] = steps.measure_compiled(case, device, seconds)
-                say(f"{case.layers:3} × {case.width}: backprop through torch.compile {line['backprop_compiled_us']:.0f} µs")
+                say(f"{case.layers:3} × {case.width}: backprop with torch.compile {line['backprop_compiled_us']:.0f} µs")
     return found
 
 
@@ -55,7 +55,7 @@ def _facts(case: Case) -> dict[str, Any]:
 
 
 def measure_scaling(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
-    """One thing varied at a time; depth is in `steps`."""
+    """Vary one size at a time; `steps` varies the depth."""
     varied: dict[str, tuple[Any, ...]] = {
         "width": (200, 400, 1600),
         "batch": (64, 1024),
@@ -69,10 +69,10 @@ def measure_scaling(device: torch.device, seconds: float, data_dir: Path | None,
 
 def measure_memory(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
     def on_line(line: dict[str, Any]) -> None:
-        say(f"{line['layers']:3} layers, {line['system']:24} peak {line['peak']:8.1f} MiB above what there was before")
+        say(f"{line['layers']:3} layers, {line['system']:24} peak {line['peak']:8.1f} MiB above the start")
 
     if not memory.can_measure(device):
-        say("memory on a CPU is measured on Linux only: left out")
+        say("Memory on a CPU is measured on Linux only: skipped.")
         return {}
     return {"memory": memory.measure(device, on_line)}
 
@@ -92,7 +92,7 @@ def measure_prediction(device: torch.device, seconds: float, data_dir: Path | No
 
 
 def measure_early_exit(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
-    """On Fashion-MNIST, the threshold chosen on 5,000 training images."""
+    """Measure early exit on Fashion-MNIST, with a threshold chosen on 5,000 held-out images."""
     say("training on Fashion-MNIST for early exit …")
     found = prediction.early_exit(device, data_dir)
     say(
@@ -103,7 +103,7 @@ def measure_early_exit(device: torch.device, seconds: float, data_dir: Path | No
 
 
 def measure_training(device: torch.device, seconds: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
-    """60 epochs of CIFAR-10 on a GPU, 2 on a CPU, with an evaluation after each."""
+    """Train 60 epochs of CIFAR-10 on a GPU or 2 on a CPU, with an evaluation after each."""
     found = []
     for method in ("faust-representative", "backprop"):
         say(f"training {method} on CIFAR-10 …")
@@ -126,7 +126,7 @@ def measure_convolutions(device: torch.device, seconds: float, data_dir: Path | 
         say(f"{what}: backprop {line['backprop_us'] / 1000:.1f} ms; times that: {', '.join(ratios)}")
         if "backprop_beside_mib" in line:
             most = [f"{name} {line[f'{name}_beside_mib']:,.0f} MiB" for name in convolutions.SYSTEMS]
-            say(f"  at most beside the weights and the optimiser's memory: {', '.join(most)}")
+            say(f"  peak memory without weights and optimiser state: {', '.join(most)}")
     return {"convolutions": found}
 
 
@@ -141,7 +141,7 @@ PARTS: dict[str, Callable[[torch.device, float, Path | None, Say], dict[str, Any
 }
 
 
-NEEDED = {"early-exit": "fashion-mnist", "training": "cifar10"}  # data sets
+NEEDED = {"early-exit": "fashion-mnist", "training": "cifar10"}  # data sets that a part needs
 
 
 def run(
@@ -152,10 +152,10 @@ def run(
     say: Say,
     save: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
-    """Measure the parts that were named, one after the other, and have each saved as soon as it is there."""
+    """Measure parts one after the other, and save the results after each."""
     for part, dataset in NEEDED.items():
         if part in parts:
-            load_data(dataset, data_dir)  # to find out now whether it is there
+            load_data(dataset, data_dir)  # fails now if it is missing
     found: dict[str, Any] = {"environment": environment(device, seed=0), "seconds_for_a_case": seconds}
     for part in parts:
         found |= PARTS[part](device, seconds, data_dir, say)

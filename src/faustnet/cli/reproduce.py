@@ -1,9 +1,9 @@
 """`faustnet reproduce`: the table and figures of the paper, and further experiments."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,11 @@ from faustnet.cli.defaults import CLASSES, DRAWS, FAMILIES, NETWORKS, REFERENCES
 from faustnet.cli.options import DataDir, Device, numbers, option
 from faustnet.errors import require
 from faustnet.system.interrupts import importing
+
+if TYPE_CHECKING:
+    from faustnet.reproduce.jobs import Job
+    from faustnet.reproduce.results import ResultTable
+    from faustnet.reproduce.workers import Workers
 
 reproduce = typer.Typer(
     help="Reproduce the tables and figures of the paper, and further experiments: train the missing runs, then write them.",
@@ -46,7 +51,11 @@ def table1(
     datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist,cifar10",
     networks: Annotated[str, _listed("Networks: number of layers x units per layer")] = ",".join(NETWORKS),
     recipes: Annotated[
-        str, _listed("Kinds of recipes: paper (as the paper states them), tuned (the best on validation images)")
+        str,
+        _listed(
+            "Kinds of recipes: paper (as the paper states them), tuned (the best on validation images), default (default "
+            "settings, for a method without recipes)"
+        ),
     ] = ",".join(FAMILIES),
     seeds: Seeds = 5,
     jobs: Jobs = None,
@@ -62,14 +71,14 @@ def table1(
     command continues.
     """
     with importing():
+        from faustnet.reproduce.jobs import table1_jobs
         from faustnet.reproduce.table1 import reproduce_table1
-        from faustnet.reproduce.wanted import all_wanted
         from faustnet.reproduce.workers import Workers
     named = None if methods is None else _names(methods)
-    wanted = all_wanted(_names(recipes), named, _names(datasets), _names(networks), seeds)
+    table_jobs = table1_jobs(_names(recipes), named, _names(datasets), _names(networks), seeds)
     workers = Workers(device, data_dir, jobs, backend, address)
     with _resumable(out):
-        reproduce_table1(wanted, out, workers)
+        reproduce_table1(table_jobs, out, workers)
 
 
 @reproduce.command("figure1")
@@ -142,12 +151,12 @@ def representatives(
     """
     require(1 <= draws <= 1000, f"--draws must be 1 to 1000, got {draws}.")
     with importing():
-        from faustnet.reproduce.studies import choices, study_representatives
+        from faustnet.reproduce.representatives import draw_representatives, representatives_jobs
         from faustnet.reproduce.workers import Workers
-    wanted = choices(_names(datasets), network, draws, numbers(counts, "--counts"))
+    point_jobs = representatives_jobs(_names(datasets), network, draws, numbers(counts, "--counts"))
     workers = Workers(device, data_dir, jobs, backend, address)
     with _resumable(out):
-        _print_paths(study_representatives(wanted, out, workers, _print_status))
+        _print_paths(draw_representatives(point_jobs, out, workers, _print_status))
 
 
 @reproduce.command()
@@ -168,17 +177,12 @@ def best(
     same command continues.
     """
     with importing():
-        from faustnet.report.comparisons import PAIR_COLUMNS, pair_rows
-        from faustnet.report.tables import print_table
-        from faustnet.reproduce.best import all_best, reproduce_best
+        from faustnet.reproduce.best import TABLE, best_jobs
         from faustnet.reproduce.workers import Workers
-    wanted = all_best(None if names is None else _names(names), seeds, twins=twins)
+    table_jobs = best_jobs(None if names is None else _names(names), seeds, twins=twins)
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _resumable(out):
-        cells = reproduce_best(wanted, out, workers, _print_status)
-    print_table(PAIR_COLUMNS, pair_rows(cells), numbers=PAIR_COLUMNS[1:])
     two = " Where a cell has two numbers, the second is the backprop twin's." if twins else ""
-    typer.echo(f"Test accuracy in %, mean ± standard deviation.{two} {_table_in(out, 'best')}")
+    _tabulate(TABLE, table_jobs, out, workers, f"Test accuracy in %, mean ± standard deviation.{two}")
 
 
 @reproduce.command()
@@ -199,16 +203,11 @@ def ablation(
     OUT/ablation, and the table to OUT/ablation.json and .md. After Ctrl-C the same command continues.
     """
     with importing():
-        from faustnet.report.comparisons import CHANGE_COLUMNS, change_rows
-        from faustnet.report.tables import print_table
-        from faustnet.reproduce.ablation import ablations, reproduce_ablation
+        from faustnet.reproduce.ablation import TABLE, ablation_jobs
         from faustnet.reproduce.workers import Workers
-    wanted = ablations(base, seeds, epochs)
+    table_jobs = ablation_jobs(base, seeds, epochs)
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _resumable(out):
-        cells = reproduce_ablation(wanted, out, workers, _print_status)
-    print_table(CHANGE_COLUMNS, change_rows(cells), numbers=CHANGE_COLUMNS[1:])
-    typer.echo(f"Validation accuracy in %, mean ± standard deviation. {_table_in(out, 'ablation')}")
+    _tabulate(TABLE, table_jobs, out, workers, "Validation accuracy in %, mean ± standard deviation.")
 
 
 @reproduce.command("new-classes")
@@ -232,17 +231,12 @@ def new_classes(
     Ctrl-C the same command continues.
     """
     with importing():
-        from faustnet.report.classes import ADDED_COLUMNS, added_rows
-        from faustnet.report.tables import print_table
-        from faustnet.reproduce.new_classes import all_added, study_new_classes
+        from faustnet.reproduce.new_classes import TABLE, new_class_jobs
         from faustnet.reproduce.workers import Workers
     numbered, counts = numbers(classes, "--classes"), numbers(references, "--references")
-    wanted = all_added(_names(datasets), numbered, counts, seeds)
+    table_jobs = new_class_jobs(_names(datasets), numbered, counts, seeds)
     workers = Workers(device, data_dir, jobs, backend, address)
-    with _resumable(out):
-        cells = study_new_classes(wanted, out, workers, _print_status)
-    print_table(ADDED_COLUMNS, added_rows(cells), numbers=ADDED_COLUMNS[2:])
-    typer.echo(f"Test accuracy in %, mean ± standard deviation over the classes. {_table_in(out, 'new-classes')}")
+    _tabulate(TABLE, table_jobs, out, workers, "Test accuracy in %, mean ± standard deviation over the classes.")
 
 
 @reproduce.command()
@@ -264,20 +258,23 @@ def rejection(
     Ctrl-C the same command continues.
     """
     with importing():
-        from faustnet.report.classes import REJECTION_COLUMNS, rejection_rows
-        from faustnet.report.tables import print_table
-        from faustnet.reproduce.rejection import all_rejections, study_rejection
+        from faustnet.reproduce.rejection import TABLE, rejection_jobs
         from faustnet.reproduce.workers import Workers
-    wanted = all_rejections(_names(datasets), seeds)
+    table_jobs = rejection_jobs(_names(datasets), seeds)
     workers = Workers(device, data_dir, jobs, backend, address)
+    _tabulate(TABLE, table_jobs, out, workers, "In %, on test images unless the column says otherwise.")
+
+
+def _tabulate(table: "ResultTable", jobs: Sequence["Job"], out: Path, workers: "Workers", note: str) -> None:
+    """Train the missing runs, write the table and print it."""
+    with importing():
+        from faustnet.report.tables import print_table
+        from faustnet.reproduce.dispatch import JobLog
+        from faustnet.reproduce.dispatch import reproduce as train_and_write
     with _resumable(out):
-        cells = study_rejection(wanted, out, workers, _print_status)
-    print_table(REJECTION_COLUMNS, rejection_rows(cells), numbers=REJECTION_COLUMNS[3:])
-    typer.echo(f"In %, on test images unless the column says otherwise. {_table_in(out, 'rejection')}")
-
-
-def _table_in(out: Path, name: str) -> str:
-    return f"The table is in {out}/{name}.json and .md."
+        cells = train_and_write(table, jobs, out, workers, JobLog(out, _print_status))
+    print_table(table.columns, table.rows(cells), numbers=table.columns[1:])
+    typer.echo(f"{note} The table is in {out}/{table.name}.json and .md.")
 
 
 def _print_status(run: object, status: str) -> None:

@@ -1,1 +1,1 @@
-"""What is shown of finished runs: a page, figures, tables. Never trains, and needs no torch."""
+"""Tables, figures, model cards and pages about finished runs. Imports no torch."""

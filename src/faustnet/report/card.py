@@ -1,4 +1,4 @@
-"""A model card: one page of Markdown about an exported model, from its run's own figures."""
+"""Model cards: one page of Markdown about an exported model, from the results of its run."""
 
 import html
 import re
@@ -9,8 +9,8 @@ from faustnet.errors import printable
 from faustnet.report.comparisons import markdown
 from faustnet.report.paper import TITLES
 
-PAIRS = 8  # confusions that are shown, at most
-SPECIAL = re.compile(r"([\\`*_{}\[\]|~$@:#!^=])")  # what may be more than a character where Markdown is shown
+PAIRS = 8  # confused pairs of classes shown, at most
+SPECIAL = re.compile(r"([\\`*_{}\[\]|~$@:#!^=])")  # characters with a meaning in Markdown
 
 RUN_IT = """```python
 import json
@@ -27,7 +27,7 @@ print([names[number] for number in prediction])
 
 
 def render_card(about: dict[str, Any]) -> str:
-    """What `export_run` knows of a model → Markdown."""
+    """Return the card of a model that `export_run` describes, as Markdown."""
     parts = (
         _opening(about),
         _how_to_run(about),
@@ -35,14 +35,14 @@ def render_card(about: dict[str, Any]) -> str:
         _cost(about),
         _training(about),
         _limits(about),
-        "## Recipe\n\n`faustnet train --recipe FILE.toml` trains it again, from this file:\n\n"
+        "## Recipe\n\nSave this as a file to train the model again with `faustnet train --recipe FILE.toml`:\n\n"
         f"```toml\n{about['recipe_file']}```",
     )
     return "\n\n".join(parts) + "\n"
 
 
 def text(value: object) -> str:
-    """Anything as plain characters in a line of Markdown; bytes in names that are no characters become question marks."""
+    """Return a value as one line of Markdown text, without formatting; invalid Unicode becomes question marks."""
     plain = printable(" ".join(str(value).encode(errors="replace").decode().split()))
     return SPECIAL.sub(r"\\\1", html.escape(plain, quote=False))
 
@@ -53,15 +53,15 @@ def _opening(about: dict[str, Any]) -> str:
     return "\n\n".join(
         (
             f"# {text(about['file'])}",
-            f"Names the class of {_one_image(about)}, out of {len(about['class_names'])}. "
-            f"**{metrics['test_accuracy']:.2%}** of {images:,} test images of {text(_dataset(about))} are named rightly.",
+            f"Classifies {_one_image(about)} into {len(about['class_names'])} classes. Test accuracy: "
+            f"**{metrics['test_accuracy']:.2%}** of {images:,} test images of {text(_dataset(about))}.",
             _facts(
                 {
                     "data set": _dataset(about),
                     "method": f"{recipe['method']}: {about['summary']}",
                     "network": about["network"],
-                    "who votes": _voters(about),
-                    "file": f"ONNX, {_bytes(about['size'])}, with the classes, the references and the scaling of the pixels",
+                    "prediction from": _voters(about),
+                    "file": f"ONNX, {_bytes(about['size'])}, with class names, references and pixel scaling",
                     "made by": f"faustnet {about['environment'].get('faustnet', '')}",
                 }
             ),
@@ -75,28 +75,28 @@ def _voters(about: dict[str, Any]) -> str:
     named = [name if weight == 1 else f"{name} × {weight:g}" for name, weight in zip(voters, weights, strict=True)]
     if prediction.get("layers") == "last":
         named = voters[-1:]
-    return ", ".join(named) + ("; each on an image and its mirror image" if prediction["mirror"] else "")
+    return ", ".join(named) + ("; averaged over an image and its mirror image" if prediction["mirror"] else "")
 
 
 def _how_to_run(about: dict[str, Any]) -> str:
-    kind, values = ("uint8", "bytes from 0 to 255") if about["of_bytes"] else ("float32", "numbers as in the data set")
+    kind, values = ("uint8", "pixels from 0 to 255") if about["of_bytes"] else ("float32", "values as in the data set")
     sizes = ", ".join(map(str, about["shape"]))
     snippet = RUN_IT.format(file=about["file"], sizes=sizes, kind=kind, axes="(n, channels, height, width)")
-    columns, voters = ("", "shape", "type", "what it is"), len(about["metrics"]["voters"])
+    columns, voters = ("", "shape", "type", "meaning"), len(about["metrics"]["voters"])
     classes = len(about["class_names"])
     rows = [
-        ("`images`", f"(n, {sizes})", kind, f"{values}; the scaling is inside"),
-        ("`votes`", f"(n, {voters}, {classes})", "float32", "each voter's score of each class; larger is better"),
-        ("`joined`", f"(n, {classes})", "float32", "the votes by their weights, summed"),
-        ("`prediction`", "(n)", "int64", "the number of the class with the largest sum"),
+        ("`images`", f"(n, {sizes})", kind, f"{values}; the model scales them"),
+        ("`votes`", f"(n, {voters}, {classes})", "float32", "score of each class by each layer or output; larger is better"),
+        ("`joined`", f"(n, {classes})", "float32", "weighted sum of the votes"),
+        ("`prediction`", "(n)", "int64", "number of the class with the largest sum"),
     ]
     return "\n\n".join(
         (
             "## How to run it",
-            "`pip install numpy onnxruntime`, and then:",
+            "After `pip install numpy onnxruntime`:",
             snippet,
             _table(columns, rows),
-            "`examples/predict_onnx.py` in faustnet's repository does this with image files of any size.",
+            "`examples/predict_onnx.py` in the repository of faustnet does this for image files of any size.",
         )
     )
 
@@ -107,11 +107,10 @@ def _accuracy(metrics: dict[str, Any], names: Sequence[str]) -> str:
     return "\n\n".join(
         (
             "## Accuracy",
-            "Of the test images, by who answers, alone and together with all before:",
+            "Test accuracy of each layer or output, alone and together with all before it:",
             markdown(("", "alone", "with all before"), by_voter),
-            "By class, the share of its test images that are named so (found), and of the images named so the share "
-            "that are of it (right):",
-            markdown(("class", "number", "test images", "found", "right"), _by_class(metrics["confusion"], names)),
+            "Recall and precision of each class on the test images:",
+            markdown(("class", "number", "test images", "recall", "precision"), _by_class(metrics["confusion"], names)),
             _pairs(metrics["confusion"], names),
         )
     )
@@ -132,11 +131,11 @@ def _pairs(confusion: list[list[int]], names: Sequence[str]) -> str:
         if count and row != column
     ]
     if not found:
-        return "No test image is taken for one of another class."
+        return "No test image is misclassified."
     worst = sorted(found, key=lambda pair: -pair[0])[:PAIRS]
     rows = [(names[row], names[column], f"{count:,}", _share(count, sum(confusion[row]))) for count, row, column in worst]
-    columns = ("class", "taken for", "test images", "of the class")
-    return f"What is taken for something else most often:\n\n{_table(columns, rows, numbers=2)}"
+    columns = ("true class", "predicted class", "test images", "share of the class")
+    return f"Most frequent errors:\n\n{_table(columns, rows, numbers=2)}"
 
 
 def _cost(about: dict[str, Any]) -> str:
@@ -146,12 +145,12 @@ def _cost(about: dict[str, Any]) -> str:
     return "## Cost\n\n" + _facts(
         {
             "parameters": f"{metrics['parameters']:,}",
-            "multiplications for an image": f"{about['multiplications']:,}, in {passes} forward pass{'es' * (passes > 1)}",
-            "time for an image, alone": f"{about['onnx_seconds'] * 1e6:,.0f} µs in ONNX Runtime with one thread, "
+            "multiplications per image": f"{about['multiplications']:,}, in {passes} forward pass{'es' * (passes > 1)}",
+            "time per image, one at a time": f"{about['onnx_seconds'] * 1e6:,.0f} µs in ONNX Runtime with one thread, "
             f"{about['onnx_processor']}",
-            "time for an image, many at once": f"{metrics['seconds_per_image'] * 1e6:,.1f} µs in PyTorch, {where}",
+            "time per image, in large batches": f"{metrics['seconds_per_image'] * 1e6:,.1f} µs in PyTorch, {where}",
             "file": _bytes(about["size"]),
-            "difference to PyTorch": f"{about['difference']:.1g} at most in a score, on random images",
+            "difference to PyTorch": f"at most {about['difference']:.1g} in a score, on random images",
         }
     )
 
@@ -161,18 +160,20 @@ def _training(about: dict[str, Any]) -> str:
     commit = made.get("commit")
     lines = {
         "epochs": str(metrics["epochs"]),
-        "time": f"{metrics['train_seconds']:,.1f} s without evaluations",
+        "time": f"{metrics['train_seconds']:,.1f} s, without evaluations",
         "schedule": metrics["schedule"],
-        "batch": f"{recipe['training']['batch_size']} images",
-        "optimiser": f"{recipe['optimiser']['name']}, learning rate {recipe['optimiser']['learning_rate']:g} at its highest",
+        "batch size": f"{recipe['training']['batch_size']}",
+        "optimiser": f"{recipe['optimiser']['name']}, peak learning rate {recipe['optimiser']['learning_rate']:g}",
         "device": _device(made),
         "versions": f"faustnet {made.get('faustnet')}, PyTorch {made.get('torch')}, Python {made.get('python')}",
-        "commit": "not known" if not commit else f"{commit.rstrip('+')}{', changed' if commit.endswith('+') else ''}",
+        "commit": "unknown"
+        if not commit
+        else f"{commit.rstrip('+')}{', with local changes' if commit.endswith('+') else ''}",
         "seed": str(recipe["seed"]),
-        "begun": str(made.get("started")),
+        "started": str(made.get("started")),
     }
     if metrics.get("validation_accuracy") is not None:
-        lines["validation accuracy"] = f"{metrics['validation_accuracy']:.2%} of training images that were held out"
+        lines["validation accuracy"] = f"{metrics['validation_accuracy']:.2%} of held-out training images"
     return "## How it was trained\n\n" + _facts(lines)
 
 
@@ -184,13 +185,12 @@ def _limits(about: dict[str, Any]) -> str:
         (
             "## Intended use and limits",
             "",
-            f"- It is for images like those of {dataset}, as {_one_image(about)}. It has been measured on the test images "
-            "of that data set and on nothing else: measure it on images of your own before you rely on it.",
-            f"- It names one of its {classes} classes for every image, also for one that shows none of them; there is no "
-            "answer for something unknown.",
-            "- Scores compare classes with each other. They are no probabilities.",
-            f"- Classes differ: of the one that is found least often {min(shares):.1%} of the test images are named "
-            f"rightly, of the one that is found most often {max(shares):.1%}.",
+            f"- The model expects images like those of {dataset}: {_one_image(about)}. It was evaluated on the test images "
+            "of that data set only. Evaluate it on your own images before you rely on it.",
+            f"- It predicts one of its {classes} classes for every image, even if the image shows none of them.",
+            "- Scores compare classes with each other. They are not probabilities.",
+            f"- Accuracy differs between classes: from {min(shares):.1%} to {max(shares):.1%} of the test images of a class "
+            "are classified correctly.",
         )
     )
 
@@ -198,13 +198,13 @@ def _limits(about: dict[str, Any]) -> str:
 def _one_image(about: dict[str, Any]) -> str:
     channels, height, width = about["shape"]
     if height * width == 1:
-        return f"a row of {channels} numbers"
-    kind = {1: "a grey image", 3: "a colour image"}.get(channels, f"an image of {channels} channels")
+        return f"rows of {channels} numbers"
+    kind = {1: "grey images", 3: "colour images"}.get(channels, f"images with {channels} channels")
     return f"{kind} of {height}×{width} pixels"
 
 
 def _dataset(about: dict[str, Any]) -> str:
-    """By its title if it is a well-known one, or else by its own name, which may hold anything."""
+    """Return the title of a known data set, or its own name, which may contain any characters."""
     return TITLES.get(about["recipe"]["dataset"], about["dataset"])
 
 
@@ -222,11 +222,11 @@ def _bytes(size: int) -> str:
 
 
 def _facts(facts: dict[str, str]) -> str:
-    """What is known by name, whatever characters it is made of."""
+    """Return a table of names and values; values may contain any characters."""
     return _table(("", ""), [(f"**{name}**", text(value)) for name, value in facts.items()])
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
-    """The last columns may hold numbers."""
+    """Return a table whose last `numbers` columns are aligned right."""
     rules = ["---"] * (len(columns) - numbers) + ["---:"] * numbers
     return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rules, *rows))

@@ -1,4 +1,4 @@
-"""The paper's figures, drawn from plain facts: numbers and words, with no network and no run behind them."""
+"""The figures of the paper, drawn from plain numbers and words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 16.0  # centimetres on paper
-MARGIN, HEADING, WIDEST = 0.2, 0.6, 10.0  # between panels, above a panel, and a panel's side at most
+MARGIN, HEADING, WIDEST = 0.2, 0.6, 10.0  # between panels, above a panel, and the largest side of a panel
 DPI = 200
 STYLE = {
     "font.size": 8,
@@ -28,11 +28,11 @@ STYLE = {
     "axes.linewidth": 0.6,
     "legend.fontsize": 7.5,
     "text.parse_math": False,  # a class may be called $5
-    "svg.fonttype": "none",  # words stay words
+    "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "faustnet",  # the same file every time
 }
 
-# The paper's colours of Fashion-MNIST's classes, in its order.
+# Colours of the classes of Fashion-MNIST in the paper.
 CLASS_COLOURS = (
     (0.200, 0.133, 0.533),
     (0.533, 0.800, 0.933),
@@ -45,7 +45,7 @@ CLASS_COLOURS = (
     (0.533, 0.133, 0.333),
     (0.400, 0.067, 0.000),
 )
-# Shapes, each scaled so that all look equally large.
+# Marker shapes and sizes; the sizes make all look equally large.
 CLASS_SHAPES = (
     ("o", 1.0),
     ("s", 0.9),
@@ -58,18 +58,18 @@ CLASS_SHAPES = (
     ("*", 1.45),
     (">", 1.1),
 )
-MANY = 2000  # points in a panel, from which an SVG file is better off with a picture of them
+MANY = 2000  # points in a panel above which an SVG file contains a picture of them
 
-# Okabe and Ito's colours; with five kinds of line, the first 35 curves differ.
+# Colours of Okabe and Ito; with five line styles, the first 35 curves differ.
 CURVE_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#D55E00", "#000000", "#0072B2", "#CC79A7")
 CURVE_LINES: tuple[Any, ...] = ((0, (1, 1)), (0, (5, 2)), (0, (5, 1.5, 1, 1.5)), (0, (2.5, 1.2)), "-")
 CURVE_SHAPES = ("o", "s", "^", "D", "v")
-SHAPES = 6  # on a curve, about
+SHAPES = 6  # markers on a curve, about
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw in one style, whatever the user's own settings of matplotlib are."""
+    """Use one style, independent of the user's matplotlib settings."""
     try:
         from matplotlib import style
     except ImportError:
@@ -80,20 +80,20 @@ def drawing() -> Iterator[None]:
 
 @drawing()
 def figure1(architecture: Mapping[str, Any]) -> Figure:
-    """The architecture of FAUST: what enters, each layer with its own loss, and how a class is predicted."""
+    """Draw the architecture of FAUST: inputs, layers with their local losses, and prediction."""
     return draw_architecture(architecture)
 
 
 @drawing()
 def figure2(facts: Mapping[str, Any]) -> Figure:
-    """Each layer's embeddings in the plane, by class, with the layer's Fisher score.
+    """Draw a map of the embeddings of each layer, coloured by class, with its Fisher score.
 
-    Up to three layers stand in a row. Four make two rows: in one, their marks would be too small to tell apart.
+    Up to three panels share a row; four take two rows, because smaller markers would be hard to tell apart.
     """
     from matplotlib.figure import Figure
 
     layers, names = facts["layers"], facts["class_names"]
-    require(bool(layers and facts["labels"]), "There is no layer to draw: give the points of one layer or more.")
+    require(bool(layers and facts["labels"]), "There is no layer to draw: give the points of at least one layer.")
     columns = len(layers) if len(layers) < 4 else 2 if len(layers) == 4 else 3
     rows = math.ceil(len(layers) / columns)
     side = min((WIDTH - MARGIN) / columns - MARGIN, WIDEST)
@@ -114,13 +114,13 @@ def figure2(facts: Mapping[str, Any]) -> Figure:
 
 
 def _mark(number: int) -> tuple[tuple[float, float, float], str, float]:
-    """A class's colour, its shape and that shape's size; a colour that comes round again has another shape."""
+    """Return colour, marker shape and size of a class; a colour that is used again has another shape."""
     turn, colour = divmod(number, len(CLASS_COLOURS))
     return CLASS_COLOURS[colour], *CLASS_SHAPES[(colour + turn) % len(CLASS_SHAPES)]
 
 
 def _scatter(panel: Axes, points: np.ndarray, labels: np.ndarray, classes: int, side: float) -> None:
-    """One layer's points, as large as their number allows."""
+    """Draw the points of one layer; fewer points are larger."""
     area = float(np.clip(0.32 * (side * CM * 72) ** 2 / len(labels), 2, 20))
     for number in range(classes):
         colour, shape, scale = _mark(number)
@@ -133,7 +133,7 @@ def _scatter(panel: Axes, points: np.ndarray, labels: np.ndarray, classes: int, 
 
 
 def _key(figure: Figure, names: Sequence[str], columns: int) -> None:
-    """One legend for all panels."""
+    """Draw one legend for all panels."""
     from matplotlib.lines import Line2D
 
     handles = []
@@ -148,18 +148,18 @@ def _key(figure: Figure, names: Sequence[str], columns: int) -> None:
     }
     legend = figure.legend(handles, ["class"] * len(names), **where)
     for text, name in zip(legend.get_texts(), names, strict=True):
-        text.set_text(name)  # a legend would leave out what begins with an underscore
+        text.set_text(name)  # a legend omits labels that begin with an underscore
 
 
 @drawing()
 def figure3(facts: Mapping[str, Any]) -> Figure:
-    """Test accuracy by epoch, one panel for each method and one curve for each set of layers."""
+    """Draw test accuracy by epoch, with one panel per method and one curve per set of layers."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     panels = [(panel["title"], [curve for curve in panel["curves"] if _known(curve)]) for panel in facts["panels"]]
     labels = list(dict.fromkeys(curve["label"] for _, curves in panels for curve in curves))
-    require(bool(labels), "There is no curve to draw: give the accuracies of one run or more.")
+    require(bool(labels), "There is no curve to draw: give the accuracies of at least one run.")
     figure = Figure(figsize=(WIDTH * CM, 7.6 * CM), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
     for panel, (title, curves) in zip(axes, panels, strict=True):
@@ -169,7 +169,7 @@ def figure3(facts: Mapping[str, Any]) -> Figure:
         panel.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
         panel.grid(color="#dddddd", linewidth=0.5)
         panel.spines[["top", "right"]].set_visible(False)
-        if curves:  # the legend is under the panel, where it hides no curve
+        if curves:  # below the panel, so that the legend hides no curve
             place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
             panel.legend(**place, handlelength=3.2, columnspacing=1.2, frameon=False)
     axes[0].set_ylabel("test accuracy, %")
@@ -177,12 +177,12 @@ def figure3(facts: Mapping[str, Any]) -> Figure:
 
 
 def _known(curve: Mapping[str, Any]) -> list[int]:
-    """Where in its lists a curve has a value."""
+    """Return the positions at which a curve has a value."""
     return [place for place, value in enumerate(curve["mean"]) if value is not None]
 
 
 def _curve(panel: Axes, curve: Mapping[str, Any], number: int) -> None:
-    """One curve and, where several seeds differ, a band of a standard deviation to either side."""
+    """Draw one curve and, for several seeds, a band of one standard deviation on either side."""
     known = _known(curve)
     epochs, mean = (np.array([curve[key][place] for place in known], dtype=float) for key in ("epochs", "mean"))
     std = np.array([curve["std"][place] or 0.0 for place in known])
@@ -200,11 +200,13 @@ def _curve(panel: Axes, curve: Mapping[str, Any], number: int) -> None:
 
 @drawing()
 def draw_choices(points: Sequence[Mapping[str, Any]]) -> Figure:
-    """How much it matters what stands for a class: one panel for each data set, accuracy by the number of references with a
-    curve for each kind, and every single draw of one representative as a dot."""
+    """Draw accuracy by the number of references, with one panel per data set and one curve per kind of reference.
+
+    Every random choice of a single representative is shown as a mark.
+    """
     from matplotlib.figure import Figure
 
-    require(bool(points), "There is no point to draw: train one run or more.")
+    require(bool(points), "There is no point to draw: train at least one run.")
     datasets = list(dict.fromkeys(point["dataset"] for point in points))
     kinds = list(dict.fromkeys(point["kind"] for point in points))
     figure = Figure(figsize=(WIDTH * CM, 7.6 * CM), layout="constrained")
@@ -221,7 +223,7 @@ def draw_choices(points: Sequence[Mapping[str, Any]]) -> Figure:
         counts = sorted({point["count"] for point in points})
         panel.set_xticks(counts, labels=list(map(str, counts)), minor=False)
         panel.set_xticks([], minor=True)
-        panel.set(title=dataset, xlabel="references of each class")
+        panel.set(title=dataset, xlabel="references per class")
         panel.grid(color="#dddddd", linewidth=0.5)
         panel.spines[["top", "right"]].set_visible(False)
         panel.legend(frameon=False)
@@ -231,7 +233,7 @@ def draw_choices(points: Sequence[Mapping[str, Any]]) -> Figure:
 
 @drawing()
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as NAME.png and NAME.svg. The same facts make the same files."""
+    """Write a figure as NAME.png and NAME.svg. The same numbers give the same files."""
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     png, svg = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=DPI)
@@ -241,5 +243,5 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
         for path, drawn in zip(paths, (png, svg), strict=True):
             write_whole(path, drawn.getvalue())
     except OSError as error:
-        raise FaustnetError(f"{folder} takes no figures ({error.strerror}): choose another folder.") from None
+        raise FaustnetError(f"{folder} cannot be written to ({error.strerror}): choose another folder.") from None
     return paths

@@ -14,10 +14,10 @@
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 13 },
     hovermode: "closest",
-    dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
+    dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // on touch screens, dragging scrolls the page
   };
 
-  // Plotly reads tags and entities in what it writes.
+  // Plotly interprets tags and entities in text.
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
   function element(tag, attributes, ...children) {
@@ -28,7 +28,7 @@
     return made;
   }
 
-  // One run: a colour for each voter. Several: a colour for each run, a dash for each voter.
+  // One run: a colour per layer or output. Several runs: a colour per run, a dash per layer or output.
   function look(curve) {
     const dash = curve.together ? "solid" : DASHES[curve.place % DASHES.length];
     const width = curve.together ? 3 : 2;
@@ -49,7 +49,7 @@
         line: look(curve),
         marker: { size: epochs.length > 40 ? 3 : 5 },
         mode: "lines+markers",
-        connectgaps: true, // epochs that were not measured
+        connectgaps: true, // across epochs without evaluation
         text: curve[values].map((y, i) => `${title}<br>epoch ${epochs[i]}: ${shown(y)}`),
         hoverinfo: "text",
       };
@@ -73,7 +73,7 @@
   }
 
   function offerCurves() {
-    const groups = []; // a box that switches several, and those
+    const groups = []; // a checkbox for several curves, and their checkboxes
     const ofCurve = curves.map((curve, i) => element("input", { type: "checkbox", "data-curve": i, checked: "" }));
     const refresh = () => {
       for (const [all, boxes] of groups) {
@@ -160,7 +160,7 @@
       return trace(name, every.filter((i) => run.labels[i] === number), { ...look, size, opacity: 0.85 }, "none");
     });
     const ring = { symbol: "circle-open", size: size + 5, color: GREY, opacity: 0.7 };
-    return [...classes, trace("wrong answer", every.filter((i) => run.labels[i] !== run.predicted[i]), ring, "skip")];
+    return [...classes, trace("wrong prediction", every.filter((i) => run.labels[i] !== run.predicted[i]), ring, "skip")];
   }
 
   function drawMap() {
@@ -203,7 +203,7 @@
     });
     at("map").addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      if (!step || event.target !== at("map")) return; // its buttons have arrow keys of their own
+      if (!step || event.target !== at("map")) return; // buttons inside the map use arrow keys themselves
       event.preventDefault();
       const count = runs[chosen.run].labels.length;
       showImage((chosen.image + step + count) % count);
@@ -214,7 +214,7 @@
     });
   }
 
-  // A sheet of paper is narrower than the window, and plots keep the size that they were drawn in.
+  // Paper is narrower than the window, and plots keep the size at which they were drawn.
   const sized = (change) => ["accuracy", "loss", "map"].forEach((plot) => Plotly.relayout(plot, change));
   addEventListener("beforeprint", () => sized({ width: 640, autosize: false }));
   addEventListener("afterprint", () => sized({ width: null, autosize: true }));

@@ -1,4 +1,4 @@
-"""One HTML page about one or several runs. It loads nothing from elsewhere, and tells the browser to allow nothing else."""
+"""One HTML page about one or several runs. It loads no other file, and its content security policy forbids it."""
 
 import base64
 import hashlib
@@ -15,17 +15,17 @@ from typing import Any
 from faustnet.errors import FaustnetError
 from faustnet.version import VERSION
 
-LONG_NAME = 3  # letters; a column of a matrix with a longer name than that has it turned
-MANY_PORTRAITS = 4  # of a class; more than that are shown smaller
-ACCURACY, TOGETHER = "test accuracy", "all together"
+LONG_NAME = 3  # letters; longer names of columns are rotated
+MANY_PORTRAITS = 4  # representatives of a class; more are shown smaller
+ACCURACY, TOGETHER = "test accuracy", "all layers"
 
-Facts = Mapping[str, Any]  # of one run, as `inspect_run` gives them
+Facts = Mapping[str, Any]  # about one run, from `inspect_run`
 
 
 def render_page(runs: list[dict[str, Any]]) -> str:
-    """The whole page, from what `inspect_run` has found about each run."""
+    """Return the page for runs that `inspect_run` describes."""
     if not runs:
-        raise FaustnetError("There is nothing to report: name the folder of a finished run, or of several.")
+        raise FaustnetError("There is nothing to report: give at least one folder of a finished run.")
     names = _distinct([str(run["name"]) for run in runs])
     runs = [{**run, "name": name} for run, name in zip(runs, names, strict=True)]
     plotly, script = plotly_script(), _read("page.js")
@@ -48,7 +48,7 @@ def render_page(runs: list[dict[str, Any]]) -> str:
 
 
 def plotly_script() -> str:
-    """What draws in the browser; asked for early, it says in time that it is missing."""
+    """Return the script that draws the plots, or raise an error if plotly is missing."""
     try:
         return import_module("plotly.offline").get_plotlyjs()
     except ImportError:
@@ -60,23 +60,23 @@ def _read(name: str) -> str:
 
 
 def _hash(script: str) -> str:
-    """By which the browser knows the scripts that it may run."""
+    """Return the hash of a script, for the content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _text(value: object) -> str:
-    """Anything as text in HTML, or in an attribute; bytes in file names that are no characters become question marks."""
+    """Return a value as text in HTML or in an attribute; invalid Unicode becomes question marks."""
     return html.escape(str(value).encode(errors="replace").decode())
 
 
 def _json(content: Any) -> str:
-    """JSON that can stand inside a script element, whatever its strings hold."""
+    """Return JSON that is safe inside a script element."""
     written = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
-    """Folders in different places may have one name: a number tells them apart."""
+    """Return the names, with a number added to those that occur again."""
     seen: Counter[str] = Counter()
     found = []
     for name in names:
@@ -85,11 +85,11 @@ def _distinct(names: Iterable[str]) -> list[str]:
     return found
 
 
-# What the script draws
+# Data for the script
 
 
 def _page_data(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """For the script: curves, maps, and each sheet of pictures once, however many runs share it."""
+    """Return curves, maps and pictures for the script; runs with the same pictures share them."""
     sheets: dict[str, Facts] = {}
     about = []
     for run in runs:
@@ -112,7 +112,7 @@ def _page_data(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _curves(run: Facts) -> list[dict[str, Any]]:
-    """Accuracy in % and loss of each voter or layer by epoch, with nothing where nothing was measured."""
+    """Return accuracy in % and loss of each layer or output by epoch, with None where it was not measured."""
     history, learners, voters = run["history"], run["learners"], run["metrics"]["voters"]
     names = list(dict.fromkeys([*learners, *voters]))
 
@@ -135,11 +135,11 @@ def _curves(run: Facts) -> list[dict[str, Any]]:
 
 
 def _times(value: float | None, factor: float) -> float | None:
-    """Five digits after the point are more than a curve shows."""
+    """Multiply and round a value; values that are not finite become None."""
     return None if value is None or not math.isfinite(value * factor) else round(value * factor, 5)
 
 
-# What is there without the script
+# Static parts of the page
 
 
 def _lead(runs: list[dict[str, Any]]) -> str:
@@ -147,7 +147,7 @@ def _lead(runs: list[dict[str, Any]]) -> str:
     if len(runs) > 1:
         return f"{len(runs)} runs on {sets}."
     metrics = runs[0]["metrics"]
-    right = f"{metrics['test_accuracy']:.2%} of the test images are named right"
+    right = f"{metrics['test_accuracy']:.2%} test accuracy"
     return f"{_text(runs[0]['recipe']['method'])} on {sets}: {right}, in {_passes(metrics['forward_passes'])}."
 
 
@@ -156,7 +156,7 @@ def _passes(count: int) -> str:
 
 
 def _measured(runs: list[dict[str, Any]]) -> str:
-    """What the accuracy was measured on while training."""
+    """Return which images the accuracy was measured on during training."""
     held_out = {bool(run["recipe"]["training"]["validation"]) for run in runs}
     return "Test or validation" if len(held_out) > 1 else "Validation" if held_out == {True} else "Test"
 
@@ -167,7 +167,7 @@ def _duration(seconds: float) -> str:
 
 
 def _results(runs: list[dict[str, Any]]) -> str:
-    """A line for each run. The best of those on one data set is set in bold."""
+    """Return one row per run; the best run on each data set is bold."""
     best: dict[str, float] = {}
     for run in runs:
         best[run["dataset"]] = max(best.get(run["dataset"], 0.0), run["metrics"]["test_accuracy"])
@@ -186,7 +186,7 @@ def _results(runs: list[dict[str, Any]]) -> str:
 
 
 def _columns(run: Facts) -> list[tuple[str, str, object]]:
-    """The results' columns: what they are called, how they are set, and what stands there of this run."""
+    """Return the columns of the results: heading, CSS class and the value for this run."""
     recipe, metrics = run["recipe"], run["metrics"]
     alone = " ".join(f"{value * 100:.1f}" for value in metrics["layer_accuracy"])
     return [
@@ -231,9 +231,9 @@ def _confusion(run: Facts) -> str:
 
 
 def _representatives(runs: list[dict[str, Any]]) -> str:
-    """The section about them; nothing where no run has any."""
+    """Return the section on representatives, or nothing if no run has any."""
     cards = _cards(runs, _portraits)
-    about = "Training images that stand for their class: an image is named after those it comes nearest to."
+    about = "The training images that represent each class. An image is assigned to the class of the closest ones."
     section = f'\n<section>\n<h2>Representatives</h2>\n<p>{about}</p>\n<div class="cards">\n{cards}\n</div>\n</section>\n'
     return section if cards else ""
 
@@ -242,7 +242,7 @@ def _portraits(run: Facts) -> str:
     if not run["representatives"]:
         return ""
     shown, count = len(run["representatives"][0]), run["recipe"]["options"]["representatives"]
-    note = f'<p class="note">{shown} of the {count} of each class.</p>' if shown < count else ""
+    note = f'<p class="note">{shown} of {count} per class are shown.</p>' if shown < count else ""
     many = ' class="many"' if shown > MANY_PORTRAITS else ""
     items = []
     for name, sources in zip(map(_text, run["class_names"]), run["representatives"], strict=True):
@@ -252,17 +252,17 @@ def _portraits(run: Facts) -> str:
 
 
 def _recipe(run: Facts) -> str:
-    """What differs from the defaults, and behind a click all of it as TOML."""
+    """Return the settings that differ from the defaults, and the complete recipe as TOML."""
     changed = _list({key: json.dumps(value, ensure_ascii=False) for key, value in run["changed"].items()})
     lines = "\n".join(_toml(run["recipe"]))
-    whole = f"<details><summary>The whole recipe</summary><pre>{_text(lines)}</pre></details>"
+    whole = f"<details><summary>Complete recipe</summary><pre>{_text(lines)}</pre></details>"
     return (
-        f'{changed}<p class="note">Everything else is as by default.</p>' if changed else "<p>All as by default.</p>"
+        f'{changed}<p class="note">All other settings are defaults.</p>' if changed else "<p>All settings are defaults.</p>"
     ) + whole
 
 
 def _toml(table: Facts, prefix: str = "") -> Iterable[str]:
-    """Lines of dotted keys, ready for --recipe."""
+    """Yield lines of dotted keys, as accepted by --recipe."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _toml(value, f"{prefix}{key}.")
@@ -271,10 +271,10 @@ def _toml(table: Facts, prefix: str = "") -> Iterable[str]:
 
 
 def _environment(facts: Facts) -> str:
-    """Where a run was made; and, of one that was continued, where before."""
+    """Return the environment of a run, and the earlier ones of a run that was resumed."""
     here = _list({key: value for key, value in facts.items() if key != "earlier" and value is not None})
     earlier = facts.get("earlier") or []
-    before = "".join(f"<details><summary>before it was continued</summary>{_environment(one)}</details>" for one in earlier)
+    before = "".join(f"<details><summary>before it was resumed</summary>{_environment(one)}</details>" for one in earlier)
     return here + before
 
 

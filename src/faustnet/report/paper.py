@@ -1,6 +1,6 @@
-"""What the paper and others report, and how the paper calls things. Facts only."""
+"""Accuracies from the paper and from other publications, and titles of data sets. Data only."""
 
-# Accuracy in % of the test images, Table I; a dash there is None here.
+# Test accuracy in %, Table I of the paper; a dash there is None here.
 TABLE_1: dict[str, dict[tuple[str, str], float | None]] = {
     method: dict(
         zip(
@@ -20,8 +20,8 @@ TABLE_1: dict[str, dict[tuple[str, str], float | None]] = {
     }.items()
 }
 
-# Published accuracies in % of the test images, of networks whose layers are trained by losses of their own: data set, kind
-# of network or method, figure, what it is.
+# Published test accuracies in % of networks whose layers are trained by local losses: data set, kind of network or method,
+# accuracy, source.
 RECORDS: tuple[tuple[str, str, float, str], ...] = (
     ("mnist", "mlp", 99.38, "predsim, Nøkland and Eidnes 2019"),
     ("fashion-mnist", "mlp", 91.46, "predsim, Nøkland and Eidnes 2019"),
@@ -37,25 +37,23 @@ RECORDS: tuple[tuple[str, str, float, str], ...] = (
 )
 
 TITLES = {
-    "backprop": "Backpropagation",
-    "forward-forward": "Forward-Forward",
-    "symba": "SymBa",
-    "ffcm": "FFCM",
-    "collaborative-ff": "Collaborative FF",
-    "cwc": "CwC",
-    "trifecta": "Trifecta",
-    "faust-triplet": "FAUST-vanilla triplet",
-    "faust-tuplet": "FAUST-vanilla tuplet",
-    "faust-representative": "FAUST-representative tuplet",
-    "faust-prototype": "FAUST-prototype",
-    "faust-centroid": "FAUST-centroid",
     "digits": "digits",
     "mnist": "MNIST",
     "fashion-mnist": "Fashion-MNIST",
     "cifar10": "CIFAR-10",
-}
+}  # of data sets, in the order of tables
+
+
+def dataset_title(name: str) -> str:
+    """Return the title of a data set, or its name if it has none."""
+    return TITLES.get(name, name)
+
+
+def dataset_rank(name: str) -> tuple[int, str]:
+    """Return the sort key of a data set in tables: known titles first, in their order."""
+    return list(TITLES).index(name) if name in TITLES else len(TITLES), name
 
 
 def reported(method: str, dataset: str, network: str) -> float | None:
-    """The paper's figure, where it has one."""
+    """Return the accuracy in the paper, or None if it has none."""
     return TABLE_1.get(method, {}).get((dataset, network))

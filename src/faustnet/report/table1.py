@@ -1,26 +1,32 @@
-"""The paper's table with our figures: as text, Markdown and LaTeX."""
+"""Table 1 of the paper with our results next to the paper's: as text, Markdown and LaTeX.
 
-from collections.abc import Sequence
+`titles` are the titles of methods by name, in the order of the rows; methods without one come last, by their names.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
-from faustnet.report.paper import TITLES
+from faustnet.report.paper import dataset_rank, dataset_title
 
 Cells = Sequence[dict[str, Any]]
+Titles = Mapping[str, str]
 
 
 class Grid:
-    """A family's cells by row and column, in the paper's order."""
+    """The cells of one family of recipes by row (method) and column (data set and network)."""
 
-    def __init__(self, cells: Cells, family: str):
+    def __init__(self, cells: Cells, family: str, titles: Titles):
         chosen = [cell for cell in cells if cell["recipe"] == family]
-        order = list(TITLES)
         self.cells = {(cell["method"], cell["dataset"], cell["network"]): cell for cell in chosen}
-        self.methods = sorted({cell["method"] for cell in chosen}, key=order.index)
+        names = {cell["method"] for cell in chosen}
+        rows = [*(name for name in titles if name in names), *sorted(names - titles.keys())]
+        self.methods = {name: titles.get(name, name) for name in rows}
         columns = {(cell["dataset"], cell["network"]) for cell in chosen}
-        self.columns = sorted(columns, key=lambda column: (order.index(column[0]), column[1]))
+        self.columns = sorted(columns, key=lambda column: (dataset_rank(column[0]), column[1]))
         self.over = over_seeds(chosen)
 
     def cell(self, method: str, column: tuple[str, str]) -> dict[str, Any] | None:
@@ -28,7 +34,7 @@ class Grid:
 
 
 def over_seeds(cells: Cells) -> str:
-    """How many seeds the figures are of."""
+    """Return the number of seeds that the cells are means over."""
     least, most = (function(cell["seeds"] for cell in cells) for function in (min, max))
     return f"{least} seed{'s' if least > 1 else ''}" if least == most else f"{least} to {most} seeds"
 
@@ -37,15 +43,15 @@ def families(cells: Cells) -> list[str]:
     return sorted({cell["recipe"] for cell in cells})
 
 
-def as_text(cells: Cells, family: str) -> Table:
-    """For a terminal: ours above, the paper's and the difference below."""
-    grid = Grid(cells, family)
+def as_text(cells: Cells, family: str, titles: Titles) -> Table:
+    """Return a table for a terminal: our accuracy, and below it the paper's and the difference."""
+    grid = Grid(cells, family, titles)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(f"{family}, {grid.over}")
     for dataset, network in grid.columns:
-        table.add_column(f"{TITLES[dataset]}\n{_shown(network)}", justify="right", no_wrap=True)
-    for method in grid.methods:
-        table.add_row(TITLES[method], *(_text(grid.cell(method, column)) for column in grid.columns))
+        table.add_column(f"{dataset_title(dataset)}\n{_shown(network)}", justify="right", no_wrap=True)
+    for method, title in grid.methods.items():
+        table.add_row(title, *(_text(grid.cell(method, column)) for column in grid.columns))
     return table
 
 
@@ -55,13 +61,13 @@ def _text(cell: dict[str, Any] | None) -> str:
     return ours(cell) if cell["paper"] is None else f"{ours(cell)}\n{cell['paper']:.2f} {difference(cell)}"
 
 
-def as_markdown(cells: Cells, family: str) -> str:
-    grid = Grid(cells, family)
-    titles = [f"{TITLES[dataset]} {_shown(network)}" for dataset, network in grid.columns]
-    lines = [f"| {family}, {grid.over} | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(titles)]
-    for method in grid.methods:
+def as_markdown(cells: Cells, family: str, titles: Titles) -> str:
+    grid = Grid(cells, family, titles)
+    heads = [f"{dataset_title(dataset)} {_shown(network)}" for dataset, network in grid.columns]
+    lines = [f"| {family}, {grid.over} | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
+    for method, title in grid.methods.items():
         row = (_markdown(grid.cell(method, column)) for column in grid.columns)
-        lines.append(f"| {TITLES[method]} | " + " | ".join(row) + " |")
+        lines.append(f"| {title} | " + " | ".join(row) + " |")
     return "\n".join(lines)
 
 
@@ -72,12 +78,13 @@ def _markdown(cell: dict[str, Any] | None) -> str:
     return f"**{ours(cell)}**{paper}"
 
 
-def as_latex(cells: Cells, family: str) -> str:
-    """For the booktabs package: ours, and in the row below the paper's and the difference."""
-    grid = Grid(cells, family)
+def as_latex(cells: Cells, family: str, titles: Titles) -> str:
+    """Return a table for the booktabs package: our accuracy, and in the row below the paper's and the difference."""
+    grid = Grid(cells, family, titles)
     datasets = list(dict.fromkeys(dataset for dataset, _ in grid.columns))
     spans = [sum(column[0] == dataset for column in grid.columns) for dataset in datasets]
-    heads = [rf"\multicolumn{{{span}}}{{c}}{{{TITLES[name]}}}" for name, span in zip(datasets, spans, strict=True)]
+    names = map(_escaped, map(dataset_title, datasets))
+    heads = [rf"\multicolumn{{{span}}}{{c}}{{{name}}}" for name, span in zip(names, spans, strict=True)]
     lines = [
         rf"% {family} recipes, mean and standard deviation over {grid.over}; below, the paper's figure and the difference",
         rf"\begin{{tabular}}{{l{'r' * len(grid.columns)}}}",
@@ -86,12 +93,16 @@ def as_latex(cells: Cells, family: str) -> str:
         " & ".join(["", *(network.replace("x", "/") for _, network in grid.columns)]) + r" \\",
         r"\midrule",
     ]
-    for method in grid.methods:
+    for method, title in grid.methods.items():
         row = [grid.cell(method, column) for column in grid.columns]
-        lines.append(" & ".join([TITLES[method], *(_latex_ours(cell) for cell in row)]) + r" \\")
+        lines.append(" & ".join([_escaped(title), *(_latex_ours(cell) for cell in row)]) + r" \\")
         if any(cell and cell["paper"] is not None for cell in row):
             lines.append(" & ".join([r"\quad paper", *(_latex_paper(cell) for cell in row)]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def _escaped(title: str) -> str:
+    return re.sub(r"([&%$#_{}])", r"\\\1", title)
 
 
 def _latex_ours(cell: dict[str, Any] | None) -> str:
@@ -105,12 +116,12 @@ def _latex_paper(cell: dict[str, Any] | None) -> str:
 
 
 def ours(cell: dict[str, Any]) -> str:
-    """Mean and standard deviation."""
+    """Return the mean and standard deviation of a cell."""
     return f"{cell['mean']:.2f}" + ("" if cell["std"] is None else f" ± {cell['std']:.2f}")
 
 
 def difference(cell: dict[str, Any]) -> str:
-    """Ours less the paper's."""
+    """Return our accuracy minus the paper's."""
     return signed(cell["mean"] - cell["paper"])
 
 

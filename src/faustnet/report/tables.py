@@ -1,4 +1,4 @@
-"""What the command line prints as tables."""
+"""Tables that the command line prints."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from faustnet.errors import printable
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
-    """Columns that hold numbers are set flush right. Names in square brackets are just names, whatever they are made of."""
+    """Print a table with the columns `numbers` aligned right. Cells are printed literally, without markup."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(printable(column), justify="right" if column in numbers else "left", overflow="fold")
@@ -19,30 +19,30 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, number
         table.add_row(*map(printable, row))
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console.width = 200  # as wide as it takes
+        console.width = 200  # wide enough for any table
     console.print(table)
 
 
 def print_evaluation(result: dict[str, Any]) -> None:
-    """One model: each voter alone and with those before it, the cost of a prediction, the confusion matrix."""
+    """Print the accuracy of each layer or output, the cost of a prediction and the confusion matrix of one model."""
     chosen = f" of layers {', '.join(map(str, result['layers']))} together" if result["layers"] else ""
     print(f"{result['method']} on {printable(result['dataset'])}: test accuracy{chosen} {result['accuracy']:.2%}")
     voters = zip(result["voters"], result["layer_accuracy"], result["first_layers_accuracy"], strict=True)
-    columns = ("alone", "with all before")
+    columns = ("alone", "with all before it")
     print_table(("", *columns), [(name, f"{one:.2%}", f"{all_:.2%}") for name, one, all_ in voters], numbers=columns)
     if result["weights"] and not result["layers"]:
         weights = ", ".join(f"{weight:g}" for weight in result["weights"])
-        print(f"The votes count {weights} in the accuracy above, and all alike in the table.")
+        print(f"The accuracy above weights the layers {weights}; the table weights them equally.")
     passes = result["forward_passes"]
     cost = f"{passes} forward pass{'es' if passes > 1 else ''} and {result['seconds_per_image'] * 1e6:.1f} µs"
-    print(f"{cost} for an image\nConfusion, true class by row:")
+    print(f"{cost} per image\nConfusion matrix (rows: true class):")
     names = result["class_names"]
     counts = ([str(count) if count else "·" for count in row] for row in result["confusion"])
     print_table(("", *names), [(name, *row) for name, row in zip(names, counts, strict=True)], numbers=names)
 
 
 def print_comparison(results: list[dict[str, Any]]) -> None:
-    """Several models, a line each."""
+    """Print one line per model."""
     several_sets = len({result["dataset"] for result in results}) > 1
     rows = []
     for result in results:
@@ -62,17 +62,17 @@ def print_comparison(results: list[dict[str, Any]]) -> None:
 
 
 def print_weightings(voters: Sequence[str], ways: list[dict[str, Any]]) -> None:
-    """How good each way to join the votes is, and how to ask for the last one, which was fitted."""
+    """Print the accuracy of each weighting of the layers, and the option that selects the last one, which was fitted."""
     rows = [(way["name"], *(f"{weight:g}" for weight in way["weights"]), f"{way['accuracy']:.2%}") for way in ways]
     print_table(("", *voters, "accuracy"), rows, numbers=(*voters, "accuracy"))
-    print("The accuracy of the fitted weights is of the images that they were fitted to: of others expect a little less.")
+    print("The fitted weights were evaluated on the images they were fitted to; expect a slightly lower accuracy on others.")
     print(f"To train with them: --set prediction.weights=[{','.join(f'{weight:g}' for weight in ways[-1]['weights'])}]")
 
 
 def print_early_exit(result: dict[str, Any]) -> None:
-    """What it gives to stop at the first layer that is sure, by threshold."""
-    print(f"Early exit of {result['run']}: an image leaves at the first layer whose margin reaches the threshold.")
-    columns = ("margin", "accuracy", "multiplications saved", "leaving after each layer, %")
+    """Print the accuracy and the cost of early exit, by threshold."""
+    print(f"Early exit of {result['run']}: prediction stops at the first layer whose margin reaches the threshold.")
+    columns = ("margin", "accuracy", "multiplications saved", "exits after each layer, %")
     rows = [
         (
             "never" if line["threshold"] is None else f"{line['threshold']:.3g}",

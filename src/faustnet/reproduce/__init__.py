@@ -1,1 +1,1 @@
-"""The paper's table and figures, from training to picture."""
+"""Tables and figures of the paper and beyond, from training to file: `faustnet reproduce`."""

@@ -1,199 +1,174 @@
-"""Who is at work on what, in a folder that processes, commands and machines may share: files that say so."""
+"""Claims: files that say which process trains which job, in a folder that commands and machines may share.
+
+A file lock alone is not enough here. Some cluster file systems (BeeGFS, and Lustre unless mounted with `flock`) do not
+share locks between machines, and Slurm users start one `reproduce` command per machine on one --out. A claim is therefore
+a small JSON file. Its holder is alive if its process exists, for a process of this machine, and if it has renewed the
+claim within the last STALE seconds. A short lock of the folder makes taking a claim atomic. The file also holds what
+other processes need to know: the number of attempts at a job and, for the display, its epoch.
+"""
 
 import functools
 import json
 import os
 import platform
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-from faustnet.errors import FaustnetError
+import psutil
 
-BEAT = 1.0  # seconds between two signs of life
-STALE = 120.0  # seconds without one, after which a process on another machine is taken for dead
+from faustnet.errors import FaustnetError
+from faustnet.system.locks import folder_lock
+
+BEAT = 1.0  # seconds between two renewals of a claim
+STALE = 120.0  # seconds without a renewal after which a holder counts as dead
+SAME_START = 5.0  # seconds by which two readings of a process's start may differ
 
 
 class Claim:
-    """A file that a process holds as long as it lives. It is locked, which ends with the process; and its time is renewed
-    at every beat, for machines that do not see each other's locks. `before` is what a dead holder had said there."""
+    """A claim that this process holds. `previous` is what a dead holder had written."""
 
-    def __init__(self, path: Path, file: int, before: dict[str, Any]):
-        self.path, self.file, self.before = path, file, before
-        self.facts = {"machine": _machine(), "host": platform.node(), "pid": os.getpid(), "token": uuid4().hex}
-        self.say()
+    def __init__(self, path: Path, previous: dict[str, Any]):
+        self.path, self.previous = path, previous
+        self.facts = {
+            "machine": _machine(),
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "started": psutil.Process().create_time(),
+            "token": uuid4().hex,
+        }
+        self.update()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.release()
+        if not self.lost:
+            with suppress(OSError):
+                self.path.unlink()
 
-    def say(self, **facts: Any) -> None:
-        """Write down what others may want to know."""
+    def update(self, **facts: Any) -> None:
+        """Write facts for other processes to read."""
         self.facts |= facts
-        text = json.dumps(self.facts).encode()
-        os.lseek(self.file, 0, os.SEEK_SET)
-        os.write(self.file, text)
-        os.ftruncate(self.file, len(text))
+        temporary = self.path.with_suffix(f".{self.facts['token']}")
+        temporary.write_text(json.dumps(self.facts), encoding="utf-8")
+        os.replace(temporary, self.path)
 
-    def beat(self) -> None:
-        with suppress(OSError):  # a file system that does not answer for a moment
+    def renew(self) -> None:
+        with suppress(OSError):  # a network file system may fail for a moment
             os.utime(self.path)
 
     @property
-    def time(self) -> float:
-        """Of the last beat, by the clock of the file system."""
-        return os.fstat(self.file).st_mtime
-
-    @property
     def lost(self) -> bool:
-        """Whether another machine has taken it, since this one gave no sign for too long."""
+        """Whether another process has taken the claim, because this one had not renewed it in time."""
         try:
-            file = os.open(self.path, os.O_RDONLY)
+            facts, _ = _read(self.path)
         except FileNotFoundError:
             return True
-        except OSError:  # a file system that does not answer for a moment
+        except OSError:  # a network file system may fail for a moment
             return False
-        try:
-            return _read(file).get("token", self.facts["token"]) != self.facts["token"]
-        finally:
-            os.close(file)
-
-    def release(self) -> None:
-        if self.file >= 0:
-            if not self.lost:  # while it is locked, so that nobody can take it meanwhile
-                with suppress(OSError):
-                    self.path.unlink()
-            os.close(self.file)
-            self.file = -1
+        return facts.get("token") != self.facts["token"]
 
 
-def take(path: Path, clock: float) -> Claim | None:
-    """A claim, unless a living process holds it. `clock` is the file system's time."""
+def take(path: Path) -> Claim | None:
+    """Take a claim, or return None if a living process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        _locked(file, wait=True)
-        return Claim(path, file, {})
-    except FileExistsError:
-        pass
-    try:
-        file = os.open(path, os.O_RDWR)
-    except FileNotFoundError:  # it has been given back this moment: whoever asks again will find out what came of it
-        return None
-    with suppress(FileNotFoundError):
-        if _abandoned(file, clock) and os.path.samestat(os.fstat(file), path.stat()):
-            return Claim(path, file, _read(file))
-    os.close(file)
-    return None
+    with folder_lock(path.parent, wait=True):
+        return None if holder(path) else Claim(path, facts_in(path) or {})
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """Hold a claim, or say who does."""
-    claim = take(path, time.time())
+    """Hold a claim, or raise an error that names its holder."""
+    claim = take(path)
     if claim is None:
-        who = holder_of(path) or {}
+        who = facts_in(path) or {}
         raise FaustnetError(
-            f"Process {who.get('pid')} on {who.get('host')} trains that already: wait for it, or choose another --out."
+            f"Process {who.get('pid')} on {who.get('host')} trains this already: wait for it, or choose another --out."
         )
-    with claim, Beating(claim.beat):
+    with claim, repeating(claim.renew):
         yield
 
 
-def holder_of(path: Path, clock: float | None = None) -> dict[str, Any] | None:
-    """What the process that holds a claim has said; with `clock` only if it is alive."""
+def facts_in(path: Path) -> dict[str, Any] | None:
+    """Return what the holder of a claim has written, alive or not."""
     try:
-        file = os.open(path, os.O_RDWR)  # network file systems look anew at what is opened
+        return _read(path)[0]
     except OSError:
         return None
-    try:
-        return None if clock is not None and _abandoned(file, clock, shared=True) else _read(file)
-    finally:
-        os.close(file)
 
 
-def time_of(path: Path) -> float | None:
-    """When the holder of a claim gave its last sign of life, by the clock of the file system."""
+def holder(path: Path) -> dict[str, Any] | None:
+    """Return what the holder of a claim has written, if it is alive."""
     try:
-        file = os.open(path, os.O_RDONLY)
+        facts, renewed = _read(path)
     except OSError:
         return None
-    try:
-        return os.fstat(file).st_mtime
-    finally:
-        os.close(file)
-
-
-def sweep(folder: Path, clock: float) -> None:
-    """Take away what the dead have left there, but for claims that a living command still counts."""
-    for path in [*folder.glob("*.command"), *folder.glob("*.claim")]:
-        command = (holder_of(path) or {}).get("command")
-        if not (folder / f"{command}.command").exists() and (claim := take(path, clock)):
-            claim.release()
-
-
-class Beating:
-    """Does something at every beat, in a thread of its own, until the end of the block."""
-
-    def __init__(self, beat: Callable[[], object]):
-        self.beat, self.ended = beat, threading.Event()
-        self.thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> None:
-        self.thread.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.ended.set()
-        self.thread.join()
-
-    def _run(self) -> None:
-        while not self.ended.wait(BEAT):
-            self.beat()
-
-
-def _abandoned(file: int, clock: float, *, shared: bool = False) -> bool:
-    """Whether nobody alive holds this file; if so it is locked now. The lock alone decides on one machine."""
-    locked = _locked(file, shared=shared)
-    if locked is False:
-        return False
-    same_machine = locked is not None and _read(file).get("machine") == _machine()
-    return same_machine or clock - os.fstat(file).st_mtime > STALE
-
-
-def _locked(file: int, *, shared: bool = False, wait: bool = False) -> bool | None:
-    """Lock a file if nobody else has; nothing where there are no locks."""
-    try:
-        import fcntl
-
-        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):  # Windows, and some network file systems
+    if facts.get("machine") == _machine() and not _is_running(facts["pid"], facts["started"]):
         return None
-    return True
+    return facts if _now(path.parent) - renewed <= STALE else None
 
 
-def _read(file: int) -> dict[str, Any]:
-    """What is said in a claim; nothing while it is being written."""
+def remove_dead(folder: Path) -> None:
+    """Remove the claims of dead processes, except those of workers whose command is alive: it counts their attempts."""
+    with folder_lock(folder, wait=True):
+        for path in folder.glob("*.json"):
+            command = (facts_in(path) or {}).get("command")
+            if not holder(path) and not (command and holder(folder / f"{command}.json")):
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def repeating(action: Callable[[], object]) -> Iterator[None]:
+    """Call a function every BEAT seconds, in a thread, until the end of the block."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(BEAT):
+            action()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
     try:
-        os.lseek(file, 0, os.SEEK_SET)
-        facts = json.loads(os.read(file, 4096))
-    except ValueError:
-        return {}
-    return facts if isinstance(facts, dict) else {}
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _read(path: Path) -> tuple[dict[str, Any], float]:
+    """Return the facts of a claim and when it was renewed. Network file systems refresh a file's time when it is opened."""
+    with path.open(encoding="utf-8") as file:
+        try:
+            facts = json.load(file)
+        except ValueError:
+            facts = {}
+        return facts if isinstance(facts, dict) else {}, os.fstat(file.fileno()).st_mtime
+
+
+def _now(folder: Path) -> float:
+    """Return the time by the clock of the file system, which sets the times of claims as well."""
+    path = folder / ".clock"
+    path.touch()
+    return path.stat().st_mtime
+
+
+def _is_running(pid: int, started: float) -> bool:
+    """Return whether a process of this machine is the one that started then, and has not ended."""
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - started) < SAME_START and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @functools.cache
 def _machine() -> str:
-    """A name that no other machine has, where the system knows one: several may be called localhost."""
+    """Return a name for the processes that share process numbers: those of a machine, or of a container on it."""
     with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
     return platform.node()

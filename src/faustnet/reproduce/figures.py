@@ -1,4 +1,4 @@
-"""The paper's figures: train what is missing, gather the facts, draw them."""
+"""The figures of the paper: train what is missing, collect the numbers, draw them."""
 
 import json
 import shutil
@@ -14,10 +14,10 @@ from faustnet.errors import FaustnetError
 from faustnet.nn.layers import DenseLayer
 from faustnet.report.figures import drawing, figure1, figure2, figure3, save
 from faustnet.reproduce.claims import claimed
+from faustnet.reproduce.dispatch import JobLog, results_of
+from faustnet.reproduce.jobs import Table1Job, table1_jobs
 from faustnet.reproduce.results import mean_and_std, writing_to
-from faustnet.reproduce.runner import CLAIMS, data_of, trained
-from faustnet.reproduce.wanted import Wanted, all_wanted
-from faustnet.reproduce.work import Lines, results_of
+from faustnet.reproduce.worker import CLAIMS, cached_data, train_or_resume
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.analysis import balanced_sample, fisher_score, layer_embeddings, tsne
 from faustnet.runs.model import Model
@@ -25,63 +25,59 @@ from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.runs.session import Progress
 from faustnet.system.files import write_whole
 
-POINTS = 1000  # test images in a panel of figure 2
+POINTS = 1000  # test images in each panel of figure 2
 COMPARED = {"forward-forward": "FF", "faust-representative": "FAUST", "backprop": "BP"}  # figure 3's panels
 
 
 def draw_figure1(out: Path, dataset: str, network: str, data_dir: Path | None) -> list[Path]:
-    """The architecture of a network that is made for the purpose."""
-    wanted = Wanted("tuned", "faust-representative", dataset, network, 0)
-    data = data_of(dataset, data_dir)
-    model = Model.fresh(wanted.recipe, data.train, data.class_names)
+    """Draw the architecture of a new network."""
+    job = Table1Job("tuned", "faust-representative", dataset, network, 0)
+    data = cached_data(dataset, data_dir)
+    model = Model.fresh(job.recipe, data.train, data.class_names)
     return save(figure1(architecture(model)), out / "figures", "figure1")
 
 
 def architecture(model: Model) -> dict[str, Any]:
-    """A FAUST network as it is, for the drawing."""
+    """Return the sizes of a FAUST network, for the drawing."""
     layers = [layer for layer in model.method.network if isinstance(layer, DenseLayer)]
     return {
-        "method": model.recipe.method,
         "input_shape": list(model.shape),
         "inputs": layers[0].inputs,
-        "classes": model.method.classes,
+        "references": model.method.classes * model.recipe.options["representatives"],
         "layers": [
             {
                 "inputs": layer.inputs,
                 "width": layer.linear.out_features,
                 "embedding": layer.projection.out_features if layer.projection is not None else 0,
-                "passes_on": layer.outputs,
             }
             for layer in layers
         ],
-        "passes_on": model.recipe.network.passes_on,
-        "representatives": model.recipe.options.get("representatives", 1),
     }
 
 
 def draw_figure2(
     out: Path, dataset: str, network: str, device: torch.device, data_dir: Path | None, progress: Progress
 ) -> list[Path]:
-    """t-SNE of each layer's embeddings of test images, and its Fisher score; the facts are kept in OUT/figure2.json."""
-    wanted = Wanted("tuned", "faust-representative", dataset, network, 0)
+    """Draw t-SNE maps of each layer's embeddings of test images, with Fisher scores; the points are in OUT/figure2.json."""
+    job = Table1Job("tuned", "faust-representative", dataset, network, 0)
     path, folder = out / "figure2.json", out / "figure2.run"
-    with writing_to(out):  # to find out now whether it can be
+    with writing_to(out):  # fails now if the folder is not writable
         pass
     with drawing():
         if not path.exists():
-            with claimed(out / CLAIMS / "figure2.claim"):
-                facts = embedded(wanted, folder, device, data_of(dataset, data_dir), progress)
+            with claimed(out / CLAIMS / "figure2.json"):
+                facts = embedded(job, folder, device, cached_data(dataset, data_dir), progress)
                 write_whole(path, (json.dumps(facts) + "\n").encode())
                 shutil.rmtree(folder, ignore_errors=True)
         facts = _facts(path)
-        if recipe_from(facts["recipe"]) != wanted.recipe:
+        if recipe_from(facts["recipe"]) != job.recipe:
             raise FaustnetError(f"{path} was made with another recipe: move it away, or choose another --out.")
         return save(figure2(facts), out / "figures", "figure2")
 
 
-def embedded(wanted: Wanted, folder: Path, device: torch.device, data: DataSet, progress: Progress) -> dict[str, Any]:
-    """Train a run and look at where it puts test images: scores of all of them, a map of as many of each class."""
-    run = trained(wanted.recipe, folder, device, data, progress)
+def embedded(job: Table1Job, folder: Path, device: torch.device, data: DataSet, progress: Progress) -> dict[str, Any]:
+    """Train a run and return the Fisher score and a t-SNE map of each layer; maps have equally many images of each class."""
+    run = train_or_resume(job.recipe, folder, device, data, progress)
     labels = data.test.labels.numpy()
     chosen = balanced_sample(labels, POINTS)
     layers = layer_embeddings(run.model(device), data.test)
@@ -106,16 +102,16 @@ def _facts(path: Path) -> dict[str, Any]:
             return facts
     except (ValueError, LookupError, TypeError, RecursionError):
         pass
-    raise FaustnetError(f"{path} is damaged: delete it, and it will be made again.")
+    raise FaustnetError(f"{path} is damaged: delete it to make it again.")
 
 
 def draw_figure3(
     out: Path, dataset: str, network: str, seeds: int, workers: Workers, say: Callable[[object, str], None]
 ) -> list[Path]:
-    """Accuracy by epoch of the table's runs by the paper's recipes, for each layer alone and for the first ones together."""
-    runs = all_wanted(["paper"], list(COMPARED), [dataset], [network], seeds)
+    """Draw the test accuracy by epoch of runs of table 1, for each layer and for the first layers together."""
+    jobs = table1_jobs(["paper"], list(COMPARED), [dataset], [network], seeds)
     with drawing():
-        results = results_of(runs, out, workers, Lines(out, say))
+        results = results_of(jobs, out, workers, JobLog(out, say))
         drawn = [
             {"title": title, "curves": curves([result for result in results if result["method"] == method])}
             for method, title in COMPARED.items()
@@ -124,7 +120,7 @@ def draw_figure3(
 
 
 def curves(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and standard deviation over runs that differ in their seed, in %, by epoch."""
+    """Return the mean and standard deviation over the seeds, in %, by epoch."""
     voters = len(results[0]["voters"])
     if voters == 1:
         return [_curve(results[0]["voters"][0], results, "layer_accuracy", 0)]

@@ -1,37 +1,32 @@
-"""How well images that are of no known class are told from those that are, beside backprop."""
+"""Rejection of images of unknown classes: images of another data set, by FAUST and by backprop."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from faustnet.data import DataSet
 from faustnet.errors import unknown
 from faustnet.methods import Faust
 from faustnet.nn.references import margin, nearness
 from faustnet.report.classes import REJECTION_COLUMNS, rejection_rows
-from faustnet.report.comparisons import markdown
-from faustnet.reproduce.results import ResultTable, mean_and_std
-from faustnet.reproduce.wanted import Wanted, check_seeds, on_validation
-from faustnet.reproduce.work import Lines, reproduced
-from faustnet.reproduce.workers import Workers
+from faustnet.reproduce.jobs import Job, Load, Table1Job, check_seeds, on_validation
+from faustnet.reproduce.results import Cells, ResultTable, grouped, method_titles, percent
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed
 from faustnet.runs.session import validation_split
 from faustnet.training.evaluation import auroc, threshold_accepting
 
-STRANGE = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}  # whose images are of no known class
-METHODS = ("faust-representative", "backprop")
+UNKNOWN = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}  # the data set whose images are to be rejected
+COMPARED = ("faust-representative", "backprop")
 EPOCHS = 5
 ACCEPT = 0.95  # of the validation images
-HELD_OUT = 5000  # of the strange data set's training images, for validation
+HELD_OUT = 5000  # training images of the unknown data set, for validation
 
 
 @dataclass(frozen=True)
-class Rejection:
-    """One run, on one data set; the test images of another are to be rejected."""
+class RejectionJob(Job):
+    """A run on one data set; the test images of another one are to be rejected."""
 
     dataset: str
     method: str
@@ -39,52 +34,47 @@ class Rejection:
 
     @property
     def recipe(self) -> Recipe:
-        """The tuned one, cut short, with images held out to calibrate on."""
-        tuned = Wanted("tuned", self.method, self.dataset, "3x500", self.seed).recipe
+        """The tuned recipe with fewer epochs, and with images held out for calibration."""
+        tuned = Table1Job("tuned", self.method, self.dataset, "3x500", self.seed).recipe
         return on_validation(changed(tuned, {"training.epochs": EPOCHS}))
 
     @property
-    def facts(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in ("dataset", "method", "seed")}
-
-    def file(self, out: Path) -> Path:
-        return out / "rejection" / f"{self.dataset}-{self.method}-{self.seed}.json"
-
-    def folder(self, out: Path) -> Path:
-        return self.file(out).with_suffix(".run")
+    def path(self) -> str:
+        return f"rejection/{self.dataset}-{self.method}-{self.seed}"
 
     def __str__(self) -> str:
         return f"{self.method} on {self.dataset}, seed {self.seed}"
 
-    def data(self, load: Callable[[str], DataSet]) -> DataSet:
-        return load(self.dataset)
+    def measure(self, model: Model, load: Load) -> dict[str, Any]:
+        """Return the AUROC of each score, on test and on held-out images, and the shares accepted and rejected.
 
-    def measured(self, model: Model, load: Callable[[str], DataSet]) -> dict[str, Any]:
-        """By each score: the AUROC on the test images and on images that were held out from training, and what a threshold
-        that accepts most of the latter accepts and rejects of the former."""
-        data, strange = load(self.dataset), load(STRANGE[self.dataset])
+        The threshold accepts a share ACCEPT of the held-out images.
+        """
+        data, other = load(self.dataset), load(UNKNOWN[self.dataset])
         _, held_out = validation_split(self.recipe, data)
-        sets = data.test, strange.test, held_out, strange.train.split(HELD_OUT, seed=0)[1]
-        voted = [model.scores(images.all_pixels).cpu() for images in sets]
+        sets = data.test, other.test, held_out, other.train.split(HELD_OUT, seed=0)[1]
+        all_scores = [model.scores(images.all_pixels).cpu() for images in sets]
         found = []
         for name, score in scores_of(model).items():
-            known, other, known_before, other_before = map(score, voted)
-            threshold = threshold_accepting(known_before, ACCEPT)
+            known, unknown_, known_held_out, unknown_held_out = map(score, all_scores)
+            threshold = threshold_accepting(known_held_out, ACCEPT)
             found.append(
                 {
                     "score": name,
-                    "auroc": auroc(known, other),
-                    "validation_auroc": auroc(known_before, other_before),
+                    "auroc": auroc(known, unknown_),
+                    "validation_auroc": auroc(known_held_out, unknown_held_out),
                     "accepted": (known >= threshold).double().mean().item(),
-                    "rejected": (other < threshold).double().mean().item(),
+                    "rejected": (unknown_ < threshold).double().mean().item(),
                 }
             )
-        return {"strange": STRANGE[self.dataset], "scores": found}
+        return {"strange": UNKNOWN[self.dataset], "scores": found}
 
 
 def scores_of(model: Model) -> dict[str, Callable[[Tensor], Tensor]]:
-    """What may tell how sure it is that an image is of a known class; larger is surer. The first one is what is used.
-    Each (voters, n, C) → (n,)"""
+    """Return candidate scores for "of a known class"; larger is more certain. `calibrate` uses the first one.
+
+    Each maps (voters, n, C) → (n,).
+    """
     if not isinstance(model.method, Faust):
         return {
             "softmax": lambda scores: scores[-1].softmax(dim=-1).amax(dim=-1),
@@ -102,50 +92,37 @@ def scores_of(model: Model) -> dict[str, Callable[[Tensor], Tensor]]:
     }
 
 
-def all_rejections(datasets: Sequence[str], seeds: int) -> list[Rejection]:
-    """Both methods on every data set, seed by seed."""
+def rejection_jobs(datasets: Sequence[str], seeds: int) -> list[RejectionJob]:
+    """Return jobs for both methods on every data set, seed by seed."""
     check_seeds(seeds)
     for dataset in datasets:
-        if dataset not in STRANGE:
-            raise unknown("data set with strange images beside it", dataset, STRANGE)
-    every = [(dataset, method, seed) for seed in range(seeds) for dataset in datasets for method in METHODS]
-    return list(dict.fromkeys(Rejection(*one) for one in every))
+        if dataset not in UNKNOWN:
+            raise unknown("data set with images to reject called", dataset, UNKNOWN)
+    every = [(dataset, method, seed) for seed in range(seeds) for dataset in datasets for method in COMPARED]
+    return list(dict.fromkeys(RejectionJob(*one) for one in every))
 
 
-def study_rejection(
-    wanted: list[Rejection], out: Path, workers: Workers, say: Callable[[object, str], None]
-) -> list[dict[str, Any]]:
-    """OUT/rejection.json and .md of all results that are there. → their cells"""
-    return reproduced(TABLE, wanted, out, workers, Lines(out, say))
-
-
-def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By data set, method and score, in %: the AUROC's mean and standard deviation over the seeds, the means of all else."""
-    found: dict[tuple[str, str, str, str], list[dict[str, float]]] = {}
-    for result in results:
-        for one in result["scores"]:
-            key = (result["dataset"], result["strange"], result["method"], one["score"])
-            found.setdefault(key, []).append({**one, "accuracy": result["test_accuracy"]})
-    others = ("validation_auroc", "accepted", "rejected", "accuracy")
+def summary(results: list[dict[str, Any]]) -> Cells:
+    """Return one cell per data set, method and score, in %: AUROC with its standard deviation over the seeds, and means."""
+    scores = [{**result, **score, "accuracy": result["test_accuracy"]} for result in results for score in result["scores"]]
+    keys = ("dataset", "strange", "method", "score")
+    means = ("validation_auroc", "accepted", "rejected", "accuracy")
     return [
         {
-            "dataset": dataset,
-            "strange": strange,
-            "method": method,
-            "score": score,
+            **dict(zip(keys, key, strict=True)),
             "seeds": len(mine),
-            **mean_and_std([100 * one["auroc"] for one in mine]),
-            **{key: mean_and_std([100 * one[key] for one in mine])["mean"] for key in others},
+            **percent(mine, "auroc"),
+            **{name: percent(mine, name)["mean"] for name in means},
         }
-        for (dataset, strange, method, score), mine in found.items()
+        for key, mine in grouped(scores, *keys).items()
     ]
 
 
 TABLE = ResultTable(
     "rejection",
-    "rejection/*.json",
-    "the study of rejection",
-    job=lambda result: Rejection(*(result[key] for key in ("dataset", "method", "seed"))),
-    cells=summary,
-    texts=lambda cells: {"md": markdown(REJECTION_COLUMNS, rejection_rows(cells)) + "\n"},
+    RejectionJob,
+    summary,
+    ("dataset", "method", "score"),
+    REJECTION_COLUMNS,
+    lambda cells: rejection_rows(cells, method_titles()),
 )

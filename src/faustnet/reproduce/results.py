@@ -1,4 +1,4 @@
-"""The result of a run as one small file, and many of them as a table."""
+"""Results of jobs, one small file each, and the tables made from them."""
 
 import json
 import statistics
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from faustnet.errors import FaustnetError
-from faustnet.report.paper import reported
-from faustnet.reproduce.wanted import Job, Wanted
+from faustnet.methods import METHODS
+from faustnet.report.comparisons import markdown
+from faustnet.reproduce.jobs import Job
 from faustnet.runs.folder import ENVIRONMENT, Run
 from faustnet.runs.recipes import as_table, differences, recipe_from
 from faustnet.system.files import write_whole
@@ -20,13 +21,14 @@ KEPT = (
     "test_accuracy", "validation_accuracy", "layer_accuracy", "first_layers_accuracy", "voters", "forward_passes",
     "schedule", "epochs", "train_seconds", "parameters", "trunk_parameters",
 )  # fmt: skip
-DIGITS = 6  # of a number that are kept
-RESULTS = "table1/*/*-*x*-*-*.json"  # of table 1
+DIGITS = 6  # significant digits of a stored number
+
+Cells = list[dict[str, Any]]
 
 
 @contextmanager
 def writing_to(out: Path) -> Iterator[None]:
-    """Make the folder, and let nobody else write its tables meanwhile."""
+    """Make the folder and lock it, so that one process at a time writes its tables."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -37,38 +39,63 @@ def writing_to(out: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """What is made of all results of one kind: OUT/NAME.json with the cells, and texts of them beside it. `job` says whose
-    a result is, `what` what it is of."""
+    """A table of all results of `faustnet reproduce NAME`: OUT/NAME.json with its cells, and OUT/NAME.md.
+
+    `cells` summarises results, `rows` formats cells for `columns`, and a command shows the cells that have the same values
+    of `keys` as its own jobs.
+    `texts` replaces OUT/NAME.md by other texts, by suffix.
+    """
 
     name: str
-    pattern: str  # of the results' paths
-    what: str
-    job: Callable[[dict[str, Any]], Job]
-    cells: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
-    texts: Callable[[list[dict[str, Any]]], dict[str, str]] = lambda cells: {}  # by ending
+    job: type[Job]
+    cells: Callable[[list[dict[str, Any]]], Cells]
+    keys: tuple[str, ...]
+    columns: Sequence[str] = ()
+    rows: Callable[[Cells], list[list[str]]] = lambda cells: []
+    texts: Callable[[Cells], dict[str, str]] | None = None
+    folders: str = ""  # between OUT/NAME and the results
+
+    @property
+    def pattern(self) -> str:
+        """Pattern of the paths of results, relative to --out."""
+        return f"{self.name}/{self.folders}*.json"
+
+    def key(self, cell: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(cell[key] for key in self.keys)
 
     def read(self, out: Path) -> list[dict[str, Any]]:
-        """All results that are there."""
-        return read_all(out, self.pattern, self.job, self.what)
+        """Return all results in the folder. Files that were renamed are ignored."""
+        found = []
+        for path in sorted(out.glob(self.pattern)):
+            result = read_result(path)
+            try:
+                job = self.job.of_result(result)
+            except (LookupError, TypeError, FaustnetError) as error:
+                raise FaustnetError(f"{path} is not a result of 'reproduce {self.name}' ({error}): move it away.") from None
+            if job.file(out) == path and is_done(job, out):
+                found.append(result)
+        return found
 
-    def write(self, out: Path) -> list[dict[str, Any]]:
-        """If there is any result. → the cells"""
+    def write(self, out: Path) -> Cells:
+        """Write the table, if there is any result, and return its cells."""
         with writing_to(out):
             cells = self.cells(self.read(out))
-            if not cells:
-                return []
-            write_lines(out / f"{self.name}.json", cells)
-            for ending, text in self.texts(cells).items():
-                write_whole(out / f"{self.name}.{ending}", text.encode())
+            if cells:
+                write_lines(out / f"{self.name}.json", cells)
+                texts = self.texts or (lambda cells: {"md": f"{markdown(self.columns, self.rows(cells))}\n"})
+                for suffix, text in texts(cells).items():
+                    write_whole(out / f"{self.name}.{suffix}", text.encode())
         return cells
 
 
-def write_result(wanted: Job, run: Run, seconds: float, out: Path, more: dict[str, Any]) -> None:
-    """What is worth keeping of a finished run, and what more was measured. `seconds` is all that it took, with set-up and
-    evaluations, or if that was interrupted the training alone."""
+def write_result(job: Job, run: Run, seconds: float, out: Path, more: dict[str, Any]) -> None:
+    """Write the result of a finished run, with further measurements.
+
+    `seconds` is the total time, with set-up and evaluations; for a resumed run the training time is stored instead.
+    """
     metrics, environment = run.metrics, run.read(ENVIRONMENT)
     result = {
-        **wanted.facts,
+        **job.facts,
         **_rounded({key: metrics[key] for key in KEPT if key in metrics}),
         **_rounded(more),
         "seconds": _rounded(
@@ -80,7 +107,7 @@ def write_result(wanted: Job, run: Run, seconds: float, out: Path, more: dict[st
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
     history = ",\n".join(f"  {json.dumps(_rounded(epoch))}" for epoch in run.history)
     text = "{\n" + ",\n".join(lines) + f',\n "history": [\n{history}\n ]\n}}\n'
-    write_whole(wanted.file(out), text.encode())
+    write_whole(job.file(out), text.encode())
 
 
 def _rounded(value: Any) -> Any:
@@ -94,84 +121,66 @@ def _rounded(value: Any) -> Any:
 def read_result(path: Path) -> dict[str, Any]:
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
+        method = result["recipe"].get("method")
+        if isinstance(method, str) and method not in METHODS:
+            raise _Unregistered(f"{path} is a result of {method!r}, which is not in METHODS: register it, or move the file.")
         if not 0 <= result["test_accuracy"] <= 1 or not isinstance(result["history"], list):
             raise ValueError("it has no accuracy or no history")
         if recipe_from(result["recipe"]).training.validation and not 0 <= result["validation_accuracy"] <= 1:
-            raise ValueError("it has no accuracy of the images that were held out")
+            raise ValueError("it has no validation accuracy")
+    except _Unregistered:
+        raise
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, FaustnetError) as error:
-        raise FaustnetError(f"{path} is not a result of a run ({error}): delete it, and it will be made again.") from None
+        raise FaustnetError(f"{path} is not a result of a run ({error}): delete it to train the run again.") from None
     return result
 
 
-def is_done(wanted: Job, out: Path) -> bool:
-    """Whether its result is there. A result that was made by another recipe is not taken for it, and not thrown away."""
-    path = wanted.file(out)
+class _Unregistered(FaustnetError):
+    """A result of a method that only the program that trained it has registered."""
+
+
+def is_done(job: Job, out: Path) -> bool:
+    """Return whether a job has a result. A result of another recipe is an error, and is not overwritten."""
+    path = job.file(out)
     if not path.exists():
         return False
-    for key, (before, now) in differences(recipe_from(read_result(path)["recipe"]), wanted.recipe).items():
+    for key, (before, now) in differences(recipe_from(read_result(path)["recipe"]), job.recipe).items():
         raise FaustnetError(
             f"{path} was made with another {key}, {before!r} and not {now!r}: move it away, or choose another --out."
         )
     return True
 
 
-def wanted_of(result: dict[str, Any]) -> Wanted:
-    """The run of table 1 that a result is of."""
-    return Wanted(*(result[key] for key in ("family", "method", "dataset", "network", "seed")))
-
-
-def read_results(out: Path) -> list[dict[str, Any]]:
-    """All that there are of table 1."""
-    return read_all(out, RESULTS, wanted_of, "table 1")
-
-
-def read_all(out: Path, pattern: str, job: Callable[[dict[str, Any]], Job], what: str) -> list[dict[str, Any]]:
-    """All results that are there under their own names; `job` says whose one is. A file of another recipe than the
-    package's is a mistake."""
-    found = []
-    for path in sorted(out.glob(pattern)):
-        result = read_result(path)
-        try:
-            wanted = job(result)
-        except (LookupError, TypeError, FaustnetError) as error:
-            raise FaustnetError(f"{path} is not a result of {what} ({error}): delete it.") from None
-        if wanted.file(out) == path and is_done(wanted, out):
-            found.append(result)
-    return found
-
-
 def accuracy(result: dict[str, Any]) -> float:
-    """Of the validation images, where some were held out, or else of the test images."""
+    """Return the accuracy on the validation images, if the recipe holds some out, else on the test images."""
     held_out = result.get("validation_accuracy")
     return result["test_accuracy"] if held_out is None else held_out
 
 
 def write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:
-    """A JSON file with a line for each."""
+    """Write a JSON list with one entry per line."""
     write_whole(path, ("[\n" + ",\n".join(f" {json.dumps(entry)}" for entry in entries) + "\n]\n").encode())
 
 
+def grouped(entries: Iterable[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """Return the entries by the values of some keys, in the order of their first entry."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for entry in entries:
+        groups.setdefault(tuple(entry[key] for key in keys), []).append(entry)
+    return groups
+
+
 def mean_and_std(values: Sequence[float]) -> dict[str, float | None]:
-    """Over seeds; a single one has no deviation."""
+    """Return the mean and the standard deviation, which is None for a single value."""
     std = round(statistics.stdev(values), 3) if len(values) > 1 else None
     return {"mean": round(statistics.mean(values), 3), "std": std}
 
 
-def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The table's cells: accuracies in %, mean and standard deviation over the seeds (none of a single one)."""
-    cells: dict[tuple[str, str, str, str], list[float]] = {}
-    for result in results:
-        key = (result["method"], result["dataset"], result["network"], result["family"])
-        cells.setdefault(key, []).append(100 * result["test_accuracy"])
-    return [
-        {
-            "method": method,
-            "dataset": dataset,
-            "network": network,
-            "recipe": family,
-            **mean_and_std(found),
-            "seeds": len(found),
-            "paper": reported(method, dataset, network),
-        }
-        for (method, dataset, network, family), found in sorted(cells.items(), key=lambda cell: cell[0])
-    ]
+def percent(results: Iterable[dict[str, Any]], key: str = "test_accuracy") -> dict[str, float | None]:
+    """Return the mean and the standard deviation of a share, in %."""
+    return mean_and_std([100 * result[key] for result in results])
+
+
+def method_titles() -> dict[str, str]:
+    """Return the titles of all methods by name, in the order of the tables."""
+    return {name: method.title for name, method in METHODS.items()}

@@ -1,7 +1,7 @@
-"""Table I: train what is missing, show the table while it fills, write it down."""
+"""Table 1 of the paper: train what is missing, show the table as it fills, write it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,68 +12,82 @@ from rich.table import Table
 from rich.text import Text
 
 from faustnet.errors import FaustnetError
-from faustnet.report.paper import TITLES
+from faustnet.report.paper import dataset_rank, reported
 from faustnet.report.table1 import as_latex, as_markdown, as_text, families
-from faustnet.reproduce.results import RESULTS, ResultTable, is_done, read_result, summary, wanted_of
-from faustnet.reproduce.wanted import Job, Wanted
-from faustnet.reproduce.work import reproduced
+from faustnet.reproduce.dispatch import reproduce
+from faustnet.reproduce.jobs import Job, Table1Job
+from faustnet.reproduce.results import Cells, ResultTable, grouped, is_done, method_titles, percent, read_result
 from faustnet.reproduce.workers import Workers
 
 
-def reproduce_table1(wanted: list[Wanted], out: Path, workers: Workers) -> None:
-    if not wanted:
-        raise FaustnetError("There is nothing to train: name a method, a data set, a network and a family of recipes.")
-    board = Board(wanted, out)
-    with board.shown():
-        cells = reproduced(TABLE, wanted, out, workers, board)
-    asked = {(one.method, one.dataset, one.network, one.family) for one in wanted}
-    there = len(wanted) - board.trained
-    count = f"{board.trained} runs were trained, {there} were there already" if there else f"{board.trained} runs"
-    shown = [cell for cell in cells if (cell["method"], cell["dataset"], cell["network"], cell["recipe"]) in asked]
-    show(shown, f"{count}; the table is in {out}/table1.json, .md and .tex.")
+def summary(results: Iterable[dict[str, Any]]) -> Cells:
+    """Return the cells of the table: test accuracy in %, mean and standard deviation over the seeds."""
+    return [
+        {
+            "method": method,
+            "dataset": dataset,
+            "network": network,
+            "recipe": family,
+            **percent(found),
+            "seeds": len(found),
+            "paper": reported(method, dataset, network),
+        }
+        for (method, dataset, network, family), found in sorted(
+            grouped(results, "method", "dataset", "network", "family").items(), key=lambda group: group[0]
+        )
+    ]
 
 
-def show(cells: list[dict[str, Any]], last: str) -> None:
-    """Print the tables: with all data sets side by side where there is room, or else one after the other."""
+def tables(cells: Cells, width: int) -> list[Table]:
+    """Return one table per family of recipes, or per family and data set where that is too wide."""
+    found = []
+    for family in families(cells):
+        whole = as_text(cells, family, method_titles())
+        if Console(width=1000).measure(whole).maximum <= width:
+            found.append(whole)
+            continue
+        for dataset in sorted({cell["dataset"] for cell in cells if cell["recipe"] == family}, key=dataset_rank):
+            found.append(as_text([cell for cell in cells if cell["dataset"] == dataset], family, method_titles()))
+    return found
+
+
+def texts(cells: Cells) -> dict[str, str]:
+    return {
+        suffix: "\n\n".join(text(cells, family, method_titles()) for family in families(cells)) + "\n"
+        for suffix, text in (("md", as_markdown), ("tex", as_latex))
+    }
+
+
+TABLE = ResultTable("table1", Table1Job, summary, ("method", "dataset", "network", "recipe"), texts=texts, folders="*/")
+
+
+def reproduce_table1(jobs: list[Table1Job], out: Path, workers: Workers) -> None:
+    if not jobs:
+        raise FaustnetError("Nothing to train: give at least one of --methods, --datasets, --networks and --recipes.")
+    live = LiveTable(jobs, out)
+    with live.shown():
+        cells = reproduce(TABLE, jobs, out, workers, live)
+    there = len(jobs) - live.trained
+    count = f"{live.trained} runs were trained, {there} were there already" if there else f"{live.trained} runs"
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
     for table in tables(cells, console.width):
         console.print(table)
     below = "; below, the paper's figure and the difference" if any(cell["paper"] is not None for cell in cells) else ""
-    console.print(f"% of the test images at the last epoch, mean ± standard deviation{below}. {last}", markup=False)
+    console.print(
+        f"Test accuracy in % after the last epoch, mean ± standard deviation over the seeds{below}. {count}; the table is "
+        f"in {out}/table1.json, .md and .tex.",
+        markup=False,
+    )
 
 
-def tables(cells: list[dict[str, Any]], width: int) -> list[Table]:
-    """One for each family, or for each family and data set."""
-    found = []
-    for family in families(cells):
-        whole = as_text(cells, family)
-        if Console(width=1000).measure(whole).maximum <= width:
-            found.append(whole)
-            continue
-        for dataset in sorted({cell["dataset"] for cell in cells}, key=list(TITLES).index):
-            found.append(as_text([cell for cell in cells if cell["dataset"] == dataset], family))
-    return found
+class LiveTable:
+    """The table during training. On a terminal it is updated in place; elsewhere one line is printed per run."""
 
-
-def texts(cells: list[dict[str, Any]]) -> dict[str, str]:
-    names = families(cells)
-    return {
-        "md": "\n\n".join(as_markdown(cells, family) for family in names) + "\n",
-        "tex": "\n\n".join(as_latex(cells, family) for family in names) + "\n",
-    }
-
-
-TABLE = ResultTable("table1", RESULTS, "table 1", wanted_of, summary, texts)
-
-
-class Board:
-    """The table as far as it has come. On a terminal it stays in place; elsewhere there is a line for each run."""
-
-    def __init__(self, wanted: list[Wanted], out: Path):
-        self.wanted, self.out = wanted, out
-        self.results = [read_result(one.file(out)) for one in wanted if is_done(one, out)]
+    def __init__(self, jobs: list[Table1Job], out: Path):
+        self.jobs, self.out = jobs, out
+        self.results = [read_result(job.file(out)) for job in jobs if is_done(job, out)]
         self.running: dict[Job, str] = {}
         self.trained = 0
         self.start = time.monotonic()
@@ -88,40 +102,38 @@ class Board:
         with self.live:
             yield
 
-    def begun(self, wanted: Job) -> None:
-        self.running[wanted] = ""
+    def begun(self, job: Job) -> None:
+        self.running[job] = ""
 
-    def epoch(self, wanted: Job, done: int, epochs: int) -> None:
-        self.running[wanted] = f", epoch {done} of {epochs}"
+    def epoch(self, job: Job, done: int, epochs: int) -> None:
+        self.running[job] = f", epoch {done} of {epochs}"
 
-    def elsewhere(self, wanted: Job, who: str) -> None:
-        self.running[wanted] = f", by {who}"
-        if not self.console.is_terminal:
-            self.console.print(f"{self._count()} {wanted}: being trained by {who}", soft_wrap=True)
+    def elsewhere(self, job: Job, who: str) -> None:
+        self.running[job] = f", by {who}"
+        self._print(f"{job}: being trained by {who}")
 
-    def result(self, wanted: Job) -> None:
-        result = read_result(wanted.file(self.out))
+    def result(self, job: Job) -> None:
+        result = read_result(job.file(self.out))
         self.results.append(result)
-        self.running.pop(wanted, None)
+        self.running.pop(job, None)
         self.trained += 1
-        if not self.console.is_terminal:
-            accuracy, seconds = result["test_accuracy"], result["seconds"]
-            self.console.print(f"{self._count()} {wanted}: {accuracy:.2%} in {seconds:.0f} s", soft_wrap=True)
+        self._print(f"{job}: {result['test_accuracy']:.2%} in {result['seconds']:.0f} s")
 
-    def ended(self, wanted: Job) -> None:
-        self.running.pop(wanted, None)
+    def failed(self, job: Job) -> None:
+        self.running.pop(job, None)
+
+    def _print(self, line: str) -> None:
+        if not self.console.is_terminal:
+            self.console.print(f"{self._count()} {line}", soft_wrap=True)
 
     def _count(self) -> str:
-        return f"{len(self.results)}/{len(self.wanted)}"
+        return f"{len(self.results)}/{len(self.jobs)}"
 
     def _picture(self) -> Group:
-        """What is going on comes first: a table that is too long for the screen is cut below."""
+        """Return running jobs above the table, because a terminal cuts off what is too long at the bottom."""
         left = ""
         if self.trained:
-            seconds = (time.monotonic() - self.start) / self.trained * (len(self.wanted) - len(self.results))
+            seconds = (time.monotonic() - self.start) / self.trained * (len(self.jobs) - len(self.results))
             left = f", about {seconds / 60:.0f} min left" if seconds > 90 else ", about a minute left"
-        lines = [
-            f"{self._count()} runs done{left}",
-            *(f"  {wanted}{epoch}" for wanted, epoch in self.running.copy().items()),
-        ]
+        lines = [f"{self._count()} runs done{left}", *(f"  {job}{epoch}" for job, epoch in self.running.copy().items())]
         return Group(Text("\n".join(lines)), *tables(summary(self.results), self.console.width))

@@ -1,0 +1,289 @@
+"""Trains all jobs of a command that have no result yet, and writes their table.
+
+Several commands may share one --out: each trains the jobs that no living process has claimed, and waits for the others.
+"""
+
+import functools
+import itertools
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+import torch
+
+from faustnet.errors import OUT_OF_MEMORY, FaustnetError, require
+from faustnet.reproduce.claims import BEAT, facts_in, holder, remove_dead, repeating, take
+from faustnet.reproduce.jobs import Job
+from faustnet.reproduce.results import ResultTable, accuracy, is_done, read_result, writing_to
+from faustnet.reproduce.worker import JobSpec, Outcome, Status, answer, attempt
+from faustnet.reproduce.workers import Pool, Workers
+from faustnet.training.signals import on_signals
+
+ATTEMPTS = 2  # at a job whose worker dies while others run; one more follows with no other job running
+TABLE_SHARE = 0.1  # of the time, at most, for writing the table during training: a large table takes a second
+LOST = "its process died every time, the last time with no other job running; it may need more memory than there is."
+NO_WORKERS = (
+    "The workers die before they begin: check that there is enough memory, and run the same command with fewer --jobs."
+)
+
+
+class JobListener(Protocol):
+    """Receives the progress of jobs."""
+
+    def begun(self, job: Job) -> None: ...
+    def epoch(self, job: Job, done: int, epochs: int) -> None: ...
+    def elsewhere(self, job: Job, who: str) -> None: ...
+    def result(self, job: Job) -> None: ...
+    def failed(self, job: Job) -> None: ...
+
+
+class JobLog:
+    """Reports each event of a job as one line."""
+
+    def __init__(self, out: Path, say: Callable[[object, str], None]):
+        self.out, self.say = out, say
+
+    def begun(self, job: Job) -> None:
+        self.say(job, "training")
+
+    def epoch(self, job: Job, done: int, epochs: int) -> None: ...
+
+    def elsewhere(self, job: Job, who: str) -> None:
+        self.say(job, f"being trained by {who}")
+
+    def result(self, job: Job) -> None:
+        result = read_result(job.file(self.out))
+        self.say(job, f"{accuracy(result):.2%} in {result['seconds']:.0f} s")
+
+    def failed(self, job: Job) -> None: ...
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+class Dispatcher:
+    """Trains the jobs of one command that have no result. `on_result` is called after each new result."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        out: Path,
+        workers: Workers,
+        listener: JobListener,
+        on_result: Callable[[], object] = lambda: None,
+    ):
+        self.jobs, self.workers, self.listener, self.on_result = jobs, workers, listener, on_result
+        data_dir = workers.data_dir.absolute() if workers.data_dir else None
+        self.spec = JobSpec(out.absolute(), workers.device, data_dir, uuid4().hex[:12], ATTEMPTS)
+        self.trained: set[Job] = set()  # by this command
+        self.pending = dict.fromkeys(jobs)  # no result seen yet
+        self.failures: dict[Job, str] = {}  # with the reason
+        self.lost: list[Job] = []  # failed because their workers died: tried once more at the end
+        self.running: dict[Job, int] = {}  # for this command, with the epochs done
+        self.elsewhere: set[Job] = set()  # reported as trained by another command
+        self.error: Exception | None = None
+        self.stopped, self.looking = False, threading.Lock()
+
+    def run(self) -> None:
+        """Train all jobs. One that diverges, or whose workers die, does not stop the others; any other error does."""
+        if not self.jobs:
+            return
+        claim = take(self.spec.file)
+        assert claim is not None, "the name is unique"
+        with claim:
+            self.claim = claim
+            remove_dead(claim.path.parent)
+            if self.workers.here and min(self.workers.jobs or 1, len(self.jobs)) == 1:
+                with repeating(claim.renew), on_signals(_interrupt):
+                    self._train_all(self.jobs, self._train_here)
+            else:
+                self._train_by_workers()
+        if self.failures:
+            (job, reason), *others = self.failures.items()
+            more = f" (and {len(others)} more)" if others else ""
+            raise FaustnetError(f"All other runs are trained, but not {job}: {reason}{more}")
+
+    def _train_all(self, jobs: Sequence[Job], train: Callable[[list[Job]], bool]) -> None:
+        """Train unclaimed jobs until each has a result or has failed. `train` returns whether a worker died."""
+        deaths = 0  # in a row, with no result between them
+        while (left := [job for job in jobs if self._is_open(job)]) and not self.stopped:
+            holders = {job: holder(self.spec.claim(job)) for job in left}
+            free = [job for job in left if holders[job] is None and job not in self.trained]
+            died = train(free) if free else self._wait_for(holders)
+            self._look_for_results()
+            no_result = all(map(self._is_open, left))
+            deaths = deaths + 1 if died and no_result else 0
+            if free and no_result and not died:
+                time.sleep(BEAT)  # other commands have just claimed them
+            require(deaths <= ATTEMPTS, NO_WORKERS)
+            require(self.stopped or self.spec.file.exists(), f"{self.spec.file} was deleted: run the same command again.")
+
+    def _is_open(self, job: Job) -> bool:
+        return job in self.pending and job not in self.failures
+
+    def _wait_for(self, holders: dict[Job, dict[str, Any] | None]) -> bool:
+        """Wait a moment for other commands. When one dies, its jobs are free."""
+        for job, facts in holders.items():
+            if facts and job not in self.elsewhere:
+                self.elsewhere.add(job)
+                self.listener.elsewhere(job, f"process {facts.get('pid')} on {facts.get('host')}")
+        time.sleep(BEAT)
+        return False
+
+    def _train_here(self, free: list[Job]) -> bool:
+        for job in free:
+            listeners = (functools.partial(report, job) for report in (self.listener.begun, self.listener.epoch))
+            try:
+                self._handle(attempt(self.spec, job, *listeners))
+            finally:
+                self._look_for_results()  # an interrupted job may have a result
+        return False
+
+    def _train_by_workers(self) -> None:
+        with on_signals(self._interrupted), self.workers.open(len(self.jobs)) as pool:
+            if pool.children:
+                threads = max(1, torch.get_num_threads() // pool.jobs)
+                self.spec = replace(self.spec, parent=os.getpid(), threads=threads)
+            with repeating(self._look):
+                self._train_all(self.jobs, functools.partial(self._train_by, pool, self.spec, pool.jobs))
+                for job in self.lost:  # there may have been too little memory for several at a time
+                    del self.failures[job]
+                    self._train_all([job], functools.partial(self._train_by, pool, replace(self.spec, attempts=1), 1))
+        if self.error is not None:
+            raise self.error
+        if self.stopped:
+            raise KeyboardInterrupt
+
+    def _train_by(self, pool: Pool, spec: JobSpec, jobs: int, free: list[Job]) -> bool:
+        arguments = ((spec, job) for job in itertools.takewhile(lambda job: not self.stopped, free))
+        try:
+            for outcome in pool.call(answer, arguments, jobs):
+                self._guarded(self._handle, outcome)
+        except pool.lost:
+            return True
+        return False
+
+    def _handle(self, outcome: Outcome) -> None:
+        """Note the outcome of an attempt. Jobs that were stopped or are trained elsewhere stay open."""
+        job, status = outcome.job, outcome.status
+        self.running.pop(job, None)
+        if status is Status.DONE:
+            self.trained.add(job)
+        elif status is Status.DIVERGED:
+            self._fail(job, str(outcome.error))
+        elif status in (Status.LOST, Status.NO_MEMORY):
+            if job not in self.lost:
+                self.lost.append(job)
+            self._fail(job, LOST if status is Status.LOST else OUT_OF_MEMORY)
+        elif status is Status.REFUSED and outcome.error is not None:
+            raise outcome.error
+        elif status is Status.NO_COMMAND and self.spec.file.exists():
+            raise FaustnetError(
+                f"A worker on {outcome.host} cannot see {self.spec.out}: choose an --out that all workers share."
+            )
+
+    def _fail(self, job: Job, reason: str) -> None:
+        self.failures[job] = reason
+        self.listener.failed(job)
+
+    def _look(self) -> None:
+        self.claim.renew()
+        self._guarded(self._look_for_results)
+        self._guarded(self._look_for_progress)
+
+    def _guarded(self, do: Callable[..., None], *arguments: Any) -> None:
+        """Call a function; an error stops the workers and is raised once they have stopped."""
+        try:
+            do(*arguments)
+        except Exception as error:
+            self.error = self.error or error
+            self._stop()
+
+    def _look_for_results(self) -> None:
+        """Report new results, of this command's workers and of others."""
+        out = self.spec.out
+        with self.looking:
+            folders = {job.file(out).parent for job in self.pending}
+            there = {path for folder in folders for path in folder.glob("*.json")}
+            for job in [job for job in self.pending if job.file(out) in there and is_done(job, out)]:
+                del self.pending[job]
+                self.running.pop(job, None)
+                self.listener.result(job)
+                self.on_result()
+
+    def _look_for_progress(self) -> None:
+        """Report the epochs of jobs that this command's workers train."""
+        with self.looking:
+            there = {path.name for path in self.spec.file.parent.iterdir()}
+            for job in [job for job in self.pending if self.spec.claim(job).name in there]:
+                facts = facts_in(self.spec.claim(job)) or {}
+                if facts.get("command") == self.spec.command:
+                    if job not in self.running:
+                        self.running[job] = 0
+                        self.listener.begun(job)
+                    if facts.get("epoch", self.running[job]) != self.running[job]:
+                        self.running[job] = facts["epoch"]
+                        self.listener.epoch(job, facts["epoch"], facts["epochs"])
+
+    def _stop(self) -> None:
+        """Ask the workers to save their state and stop."""
+        self.stopped = True
+        with suppress(OSError):
+            self.spec.file.unlink()
+
+    def _interrupted(self) -> None:
+        """Stop the workers at the first signal, and end at once at the second."""
+        if self.stopped:
+            raise KeyboardInterrupt
+        self._stop()
+
+
+def results_of(
+    jobs: Sequence[Job], out: Path, workers: Workers, listener: JobListener, on_result: Callable[[], object] = lambda: None
+) -> list[dict[str, Any]]:
+    """Train the jobs that have no result, and return the results of all."""
+    with writing_to(out):  # fails now if the folder is not writable
+        pass
+    done = {job for job in jobs if is_done(job, out)}
+    for job in done:
+        shutil.rmtree(job.folder(out), ignore_errors=True)  # left by a process killed right after it wrote the result
+    Dispatcher([job for job in jobs if job not in done], out, workers, listener, on_result).run()
+    return [read_result(job.file(out)) for job in jobs]
+
+
+def reproduce(
+    table: ResultTable, jobs: Sequence[Job], out: Path, workers: Workers, listener: JobListener
+) -> list[dict[str, Any]]:
+    """Train the jobs that have no result, and write the table of all results in the folder.
+
+    The table is also updated during training. Returns the cells that these jobs belong to.
+    """
+    table.read(out)  # fails now if the table could not be written in the end
+    try:
+        results = results_of(jobs, out, workers, listener, _at_most(TABLE_SHARE, lambda: table.write(out)))
+    finally:
+        cells = table.write(out)
+    asked = {table.key(cell) for cell in table.cells(results)}
+    return [cell for cell in cells if table.key(cell) in asked]
+
+
+def _at_most(share: float, do: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that skips its call when the calls before it took more than a share of the time."""
+    begin, spent = time.monotonic(), 0.0
+
+    def called() -> None:
+        nonlocal spent
+        now = time.monotonic()
+        if spent <= share * (now - begin):
+            do()
+            spent += time.monotonic() - now
+
+    return called

@@ -1,0 +1,223 @@
+"""Trains one job and stores its result, in this process or in a worker of any backend."""
+
+import functools
+import os
+import platform
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+import torch
+
+from faustnet.data import DataSet, load_data
+from faustnet.errors import FaustnetError, require
+from faustnet.reproduce.claims import Claim, facts_in, holder, repeating, take
+from faustnet.reproduce.jobs import Job
+from faustnet.reproduce.results import is_done, write_result
+from faustnet.runs.folder import RECIPE, Run
+from faustnet.runs.model import Model
+from faustnet.runs.recipes import Recipe
+from faustnet.runs.session import Progress, Stopped, train
+from faustnet.system.devices import choose_device
+from faustnet.system.locks import FolderLockedError
+from faustnet.training.history import Epoch
+from faustnet.training.trainer import Diverged, Trainer
+from faustnet.version import VERSION
+
+PR_SET_PDEATHSIG = 1  # Linux: the signal that a process gets when its parent ends
+CLAIMS = ".claims"  # folder in --out
+ONE_AT_A_TIME = threading.Lock()  # runs trained by threads of one process would share its random numbers
+
+
+class StoppableProgress:
+    """Progress of a training that reports its epochs and can be stopped."""
+
+    def __init__(self, on_epoch: Callable[[int, int], None] = lambda done, epochs: None):
+        self.on_epoch = on_epoch
+        self.done = self.epochs = 0
+        self.trainer: Trainer | None = None
+        self.stopping = False
+
+    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
+        self.trainer, self.epochs = trainer, trainer.epochs
+        if self.stopping:
+            trainer.stop()
+
+    def batch(self) -> None: ...
+
+    def epoch(self, epoch: Epoch) -> None:
+        self.done = epoch.epoch
+        self.on_epoch(self.done, self.epochs)
+
+    def end(self) -> None: ...
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether this process got a signal to end, even if the run was complete by then."""
+        return self.trainer is not None and self.trainer.stopping and not self.stopping
+
+    def stop(self) -> None:
+        self.stopping = True
+        if self.trainer is not None:
+            self.trainer.stop()
+
+
+@functools.lru_cache(maxsize=4)
+def cached_data(dataset: str, data_dir: Path | None) -> DataSet:
+    """Load a data set once per process."""
+    return load_data(dataset, data_dir)
+
+
+def train_or_resume(recipe: Recipe, folder: Path, device: torch.device, data: DataSet, progress: Progress) -> Run:
+    """Train a run, or resume the one in the folder. Raises Stopped when it was interrupted."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    begun = (folder / RECIPE).exists()
+    return train(recipe, folder, device=device, progress=progress, resume=begun, data=data)
+
+
+def train_job(job: Job, out: Path, device: str, data_dir: Path | None, progress: StoppableProgress) -> None:
+    """Train a job, write its result and remove its run folder."""
+    begin = time.perf_counter()
+    folder, where = job.folder(out), torch.device(device)
+    load = functools.partial(cached_data, data_dir=data_dir)
+    run = train_or_resume(job.recipe, folder, where, job.data(load), progress)
+    seconds = time.perf_counter() - begin
+    write_result(job, run, seconds, out, job.measure(run.model(where), load))
+    shutil.rmtree(folder, ignore_errors=True)  # another command may remove it too, once it sees the result
+
+
+class Status(Enum):
+    """Outcome of one attempt to train a job."""
+
+    DONE = "the result is there"
+    DIVERGED = "the training diverged"
+    ELSEWHERE = "another process trains it"
+    STOPPED = "it was stopped and can be resumed"
+    LOST = "the processes that tried have died"
+    NO_MEMORY = "there was not enough memory"
+    REFUSED = "the user has to correct something"
+    NO_COMMAND = "the command has ended, or its --out cannot be seen from here"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    job: Job
+    status: Status
+    error: Exception | None = None
+    host: str = field(default_factory=platform.node)
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """How the jobs of one command are trained; sent to its workers with each job.
+
+    The command holds a claim of its own. When it is gone, or its holder is dead, workers stop. A job whose worker died
+    `attempts` times is returned as lost.
+    """
+
+    out: Path
+    device: str
+    data_dir: Path | None
+    command: str  # a unique name
+    attempts: int
+    parent: int | None = None  # process of the command, if workers are its children
+    threads: int = 1  # of each worker, in that case
+    version: str = VERSION
+
+    @property
+    def file(self) -> Path:
+        """Path of the command's claim."""
+        return self.out / CLAIMS / f"{self.command}.json"
+
+    def claim(self, job: Job) -> Path:
+        """Return the path of a job's claim."""
+        return self.out / CLAIMS / f"{job.path.replace('/', '-')}.json"
+
+
+def attempt(
+    spec: JobSpec,
+    job: Job,
+    on_begin: Callable[[], None] = lambda: None,
+    on_epoch: Callable[[int, int], None] = lambda done, epochs: None,
+) -> Outcome:
+    """Train or resume a job, unless it is done or another process trains it.
+
+    Raises Stopped when this process was interrupted.
+    """
+    with ONE_AT_A_TIME:
+        if facts_in(spec.file) is None:
+            return Outcome(job, Status.NO_COMMAND)
+        claim = take(spec.claim(job))
+        if claim is None:
+            return Outcome(job, Status.ELSEWHERE)
+        with claim:
+            before = claim.previous.get("attempt", 0) if claim.previous.get("command") == spec.command else 0
+            if before >= spec.attempts:
+                return Outcome(job, Status.LOST)
+            claim.update(command=spec.command, attempt=before + 1)
+            progress = StoppableProgress(on_epoch)
+            try:
+                if not is_done(job, spec.out):
+                    on_begin()
+                    with repeating(functools.partial(_report, spec, claim, progress)):
+                        train_job(job, spec.out, choose_device(spec.device).type, spec.data_dir, progress)
+                    if progress.interrupted:
+                        raise Stopped
+            except Diverged as error:
+                return Outcome(job, Status.DIVERGED, error)
+            except FolderLockedError:  # by a process whose claim has expired, or by 'faustnet train'
+                return Outcome(job, Status.ELSEWHERE)
+            except Stopped:
+                if not progress.stopping:
+                    raise
+                return Outcome(job, Status.STOPPED)
+            return Outcome(job, Status.DONE)
+
+
+def _report(spec: JobSpec, claim: Claim, progress: StoppableProgress) -> None:
+    """Renew the claim and write the epoch to it; stop the training if the claim is lost or the command has ended."""
+    claim.renew()
+    if claim.lost or holder(spec.file) is None:
+        progress.stop()
+    elif claim.facts.get("epoch") != progress.done:
+        with suppress(OSError):  # the training itself reports a full disk
+            claim.update(epoch=progress.done, epochs=progress.epochs)
+
+
+def answer(spec: JobSpec, job: Job) -> Outcome:
+    """Attempt a job in a worker, and return every error that the command can report to its user."""
+    if spec.parent is not None:
+        torch.set_num_threads(spec.threads)
+        _end_with_parent()
+    try:
+        require(
+            spec.version == VERSION,
+            f"A worker has faustnet {VERSION} and this command {spec.version}: install the same version everywhere.",
+        )
+        return attempt(spec, job)
+    except (FaustnetError, OSError) as error:
+        with suppress(OSError):
+            spec.file.unlink()  # so that the other workers stop too
+        return Outcome(job, Status.REFUSED, error)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "alloc" not in str(error):  # PyTorch's message when memory is full
+            raise
+        return Outcome(job, Status.NO_MEMORY)
+    except KeyboardInterrupt:  # this worker got a signal to end
+        if spec.parent not in (None, os.getppid()):
+            os._exit(1)  # the command is gone
+        return Outcome(job, Status.STOPPED)
+
+
+def _end_with_parent() -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
