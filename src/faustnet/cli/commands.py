@@ -192,7 +192,7 @@ def _read_data(model: "Model", data_dir: Path | None, dataset: str | None = None
     """Read the data set of the model, or another one, and list the files that were skipped."""
     data = model.read_data(dataset, data_dir)
     for line in data.left_out:
-        typer.echo(printable(f"left out: {line}"), err=True)
+        typer.echo(printable(f"skipped: {line}"), err=True)
     return data
 
 
