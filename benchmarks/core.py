@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from faustnet.runs.progress import Lines
+from faustnet.runs.progress import ConsoleProgress
 from faustnet.runs.recipes import as_table, read_recipe, recipe_from
 from faustnet.runs.session import train
 from faustnet.system.files import write_whole
@@ -32,7 +32,7 @@ WANTED = [
 def measure(recipe_name: str, method: str, seed: int) -> dict[str, Any]:
     recipe = recipe_from(read_recipe(recipe_name) | {"method": method, "seed": seed})
     with tempfile.TemporaryDirectory() as folder:
-        run = train(recipe, Path(folder) / "run", device=torch.device("cpu"), progress=Lines())
+        run = train(recipe, Path(folder) / "run", device=torch.device("cpu"), progress=ConsoleProgress())
         environment = run.read("environment.json")
         result = {key: run.metrics[key] for key in KEPT}
     return {"recipe_name": recipe_name, "method": method, "seed": seed, **result,

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from faustnet.runs.progress import Lines
+from faustnet.runs.progress import ConsoleProgress
 from faustnet.runs.recipes import read_recipe, recipe_from
 from faustnet.runs.session import train
 from faustnet.system.files import write_whole
@@ -30,7 +30,7 @@ def measure(recipe_name: str, method: str, option: str, value: float) -> dict[st
     table = read_recipe(recipe_name) | {"method": method, "options": {option: value}}
     table["training"] = table["training"] | {"epochs": 4, "validation": 5000}
     with tempfile.TemporaryDirectory() as folder:
-        run = train(recipe_from(table), Path(folder) / "run", device=torch.device("cpu"), progress=Lines())
+        run = train(recipe_from(table), Path(folder) / "run", device=torch.device("cpu"), progress=ConsoleProgress())
         accuracy, environment = run.metrics["validation_accuracy"], run.read("environment.json")
     entry = {"recipe_name": recipe_name, "method": method, "option": option, "value": value, "epochs": 4}
     return entry | {"validation_accuracy": accuracy, "environment": environment}

@@ -38,8 +38,8 @@ from faustnet.reproduce.worker import StoppableProgress
 from faustnet.runs import session
 from faustnet.runs.checkpoints import Checkpoints
 from faustnet.runs.folder import METRICS, MODEL, RECIPE, Run
-from faustnet.runs.model import ABOUT, CHECKSUM, is_whole, read_tensors
 from faustnet.runs.recipes import Recipe, changed, write_recipe
+from faustnet.runs.tensor_file import ABOUT, CHECKSUM, is_intact, read_tensors
 from faustnet.system.environment import environment
 from faustnet.system.files import is_partial, write_whole
 from faustnet.system.locks import LOCK
@@ -100,7 +100,7 @@ def _is_read(path: Path) -> bool:
     if path.suffix == ".safetensors":
         notes, tensors = read_tensors(path)
         about = json.loads(notes[ABOUT])
-        return CHECKSUM in about and is_whole(tensors, about)
+        return CHECKSUM in about and is_intact(tensors, about)
     text = path.read_text()
     if path.suffix == ".toml":
         return bool(tomllib.loads(text))

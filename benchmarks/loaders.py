@@ -43,9 +43,10 @@ from faustnet.errors import STEERING
 from faustnet.report import page, tables
 from faustnet.report.card import render_card
 from faustnet.runs.folder import ENVIRONMENT, HISTORY, METRICS, RECIPE, Run
-from faustnet.runs.model import ABOUT, Model, packed
+from faustnet.runs.model import Model
 from faustnet.runs.recipes import as_table, read_recipe, recipe_from, shipped_recipe, to_toml, write_recipe
 from faustnet.runs.session import set_up
+from faustnet.runs.tensor_file import ABOUT, pack
 
 AS_IT_IS, PACKED = b"\0", b"\1"
 SMALL = {"IMAGES": 10, "VALUES": 12}  # size of a CIFAR-10 batch here, instead of 10,000 and 3,072
@@ -339,7 +340,7 @@ def _safetensors(data: bytes, tensors: dict[str, torch.Tensor], good: bytes) -> 
     if data[:1] == PACKED:
         with suppress(ValueError, RecursionError):
             if isinstance(notes := json.loads(data[1:]), dict):
-                return packed(tensors, notes)
+                return pack(tensors, notes)
         return save(tensors, {ABOUT: data[1:].decode(errors="replace")})
     if data[:1] == b"\2":
         return len(data[1:]).to_bytes(8, "little") + data[1:] + _split(good)[1]

@@ -244,7 +244,7 @@ def test_a_prediction_may_stop_at_the_first_layer_that_is_sure(
     assert [entry["layers"] for entry in thorough] == [2, 2, 2]
     assert [entry["class_name"] for entry in thorough] == [entry["class_name"] for entry in whole]
     assert "layers used" in faustnet(*words, "--exit-margin", "0").out
-    assert "A margin is 0 or more" in faustnet(*words, "--exit-margin", "nan").sentence
+    assert "margin for early exit must be 0 or more" in faustnet(*words, "--exit-margin", "nan").sentence
     assert "leave out --layers" in faustnet("evaluate", run, "--early-exit", "--layers", "1").sentence
     assert "exclude each other" in faustnet(*words, "--exit-margin", "0", "--layers", "1").sentence
 
@@ -253,7 +253,7 @@ def test_backprop_cannot_stop_early(faustnet: Command, tmp_path: Path) -> None:
     assert faustnet("train", "--method", "backprop", *QUICK, "--out", tmp_path / "run").code == 0
     answer = faustnet("evaluate", tmp_path / "run", "--early-exit", "--device", "cpu")
     assert answer.code == 2
-    assert "Only FAUST's models can stop early, and this one is of backprop" in answer.sentence
+    assert "Early exit needs a FAUST model, got backprop" in answer.sentence
 
 
 def test_own_images_and_arrays_are_trained_on(
@@ -297,7 +297,7 @@ def test_own_images_of_all_kinds_are_trained_on_and_what_was_odd_is_told(
     words = ("train", "--dataset", own, *QUICK, "--batch-size", "16", "--set", "data.image_size=8")
     answer = faustnet(*words, "--out", tmp_path / "run")
     assert answer.code == 0
-    assert f"left out: {own / 'few' / 'broken.png'} is not a readable image" in answer.err
+    assert f"skipped: {own / 'few' / 'broken.png'} is not a readable image" in answer.err
     assert "uneven classes: '<img src=x>' has" in answer.err
     assert "training images and 'few' " in answer.err
     assert "few training images: 'few' " in answer.err
@@ -316,7 +316,7 @@ def test_own_images_of_all_kinds_are_trained_on_and_what_was_odd_is_told(
     (tmp_path / "other" / "few" / "notes.txt").touch()
     answer = faustnet("evaluate", tmp_path / "run", "--dataset", tmp_path / "other", "--device", "cpu")
     assert answer.code == 0
-    assert answer.err == "left out: 1 files without the suffix of an image (.txt 1)\n"
+    assert answer.err == "skipped: 1 files without the suffix of an image (.txt 1)\n"
     if importlib.util.find_spec("plotly"):
         assert faustnet("report", tmp_path / "run", "--images", "20", "--device", "cpu").code == 0
         assert "<img src=x>" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
@@ -341,7 +341,7 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--method", "faust-representativ"], "did you mean faust-representative?"),
         (["--dataset", "mnisd"], "did you mean mnist?"),
         (["--dataset", "no/such/folder"], "There is no data set or file"),
-        (["--set", "training.epoch=3"], "did you mean epochs?"),
+        (["--set", "training.epoch=3"], "did you mean training.epochs?"),
         (["--recipe", "no-such-recipe"], "There is no recipe"),
         (["--widths", "500,0"], "network.widths must be one or more numbers of at least 1"),
         (["--widths", "500,many"], "--widths takes whole numbers"),
@@ -358,7 +358,7 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--embedding", "4000000000"], "not enough memory"),
         (["--set", "options.representatives=4000000000"], "not enough memory"),
         (["--dataset", "x" * 5000], "File name too long"),
-        (["--set", "seed=" + "[" * 5000], "is a whole number"),
+        (["--set", "seed=" + "[" * 5000], "seed must be a whole number"),
     ],
 )
 def test_a_mistake_gets_one_sentence_and_a_code(words: list[str], said: str, faustnet: Command, tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_mistakes_in_predicting_and_evaluating(faustnet: Command, run: Path, tmp
     assert "layers must be different numbers from 1 to 2" in faustnet("evaluate", run, "--layers", "3").sentence
     assert "is not a run" in faustnet("predict", tmp_path, tmp_path / "text.png").sentence
     np.savez(tmp_path / "x.npz", x_train=np.zeros((4, 9)), y_train=[0, 11] * 2, x_test=np.zeros((4, 9)), y_test=[0, 11] * 2)
-    assert "other classes than the model" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence
+    assert "has classes that the model does not have" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence
 
 
 def test_names_with_square_brackets_are_just_names(faustnet: Command, digits: DataSet, tmp_path: Path) -> None:

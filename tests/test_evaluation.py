@@ -19,7 +19,7 @@ def trained(source: ImageSource, held_out: ImageSource) -> Method:
 
 
 def voting(method: Method, settings: PredictionSettings) -> Method:
-    """Return the same method with other prediction settings."""
+    """The same, but for how it predicts."""
     method = copy.deepcopy(method)
     method.set_prediction(settings)
     return method
@@ -55,7 +55,7 @@ def test_evaluation_is_without_dropout_and_leaves_training_mode_as_it_was(traine
     assert trained.training
 
 
-def test_scores_are_averaged_with_those_of_the_mirror_image(trained: Method, held_out: ImageSource) -> None:
+def test_a_mirror_image_counts_as_much_as_the_image(trained: Method, held_out: ImageSource) -> None:
     images = held_out.plain(torch.arange(len(held_out.labels)))
     plain, mirrored = voting(trained, PredictionSettings()), voting(trained, PredictionSettings(mirror=True))
     with evaluating(plain), evaluating(mirrored):
@@ -85,8 +85,16 @@ def test_votes_are_summed_by_their_weights_unless_layers_are_named(trained: Meth
     assert evaluate(voting(trained, PredictionSettings(weights=(0, 0, 7))), held_out).accuracy == plain.layer_accuracy[2]
 
 
+def test_the_last_layer_alone_is_the_same_as_weights_of_zero_for_the_others(trained: Method, held_out: ImageSource) -> None:
+    last = voting(trained, PredictionSettings(layers="last"))
+    assert evaluate(last, held_out) == evaluate(voting(trained, PredictionSettings(weights=(0, 0, 1))), held_out)
+    images = held_out.plain(torch.arange(20))
+    with evaluating(last):
+        assert torch.equal(last.predict(images), last.scores(images)[-1].argmax(dim=1))
+
+
 @pytest.mark.parametrize("weights", [(0.0, 0.0), (-1.0, 2.0), (math.nan, 1.0), (math.inf, 1.0)])
-def test_invalid_weights_are_refused(weights: tuple[float, ...]) -> None:
+def test_weights_that_cannot_be_are_refused(weights: tuple[float, ...]) -> None:
     with pytest.raises(FaustnetError, match="0 or more and not all 0"):
         PredictionSettings(weights=weights)
 
@@ -118,7 +126,7 @@ def test_fitted_weights_are_the_likeliest_on_a_grid() -> None:
     assert found[1:3] == pytest.approx(best[1:], abs=0.05)
 
 
-def test_fitted_weights_are_finite_if_all_votes_are_correct() -> None:
+def test_weights_are_finite_where_votes_are_always_right() -> None:
     labels = torch.arange(5).repeat(20)
     sure = torch.nn.functional.one_hot(labels, 5).float()
     found = fitted_weights(torch.stack([sure, 3 * sure]), labels)
@@ -126,7 +134,7 @@ def test_fitted_weights_are_finite_if_all_votes_are_correct() -> None:
     assert min(found) >= 0
 
 
-def test_weightings_are_compared_on_the_given_images(trained: Method, held_out: ImageSource) -> None:
+def test_ways_to_join_votes_are_compared_on_the_images_given(trained: Method, held_out: ImageSource) -> None:
     ways = compare_weightings(trained, held_out)
     assert [way.name for way in ways] == ["all layers", "last layer", "last 2 layers", "fitted"]
     for way, layers in zip(ways, ([1, 2, 3], [3], [2, 3]), strict=False):
@@ -143,10 +151,14 @@ def test_weightings_are_compared_on_the_given_images(trained: Method, held_out: 
         PredictionSettings(mirror=True),
         PredictionSettings(weights=(0.3, 2.0, 1.0)),
         PredictionSettings(mirror=True, weights=(0.0, 1.0, 0.0)),
+        PredictionSettings(mirror=True, layers="last"),
     ],
 )
-def test_early_exits_equal_a_loop_over_images(settings: PredictionSettings, trained: Faust, held_out: ImageSource) -> None:
-    trained, weights = voting(trained, settings), settings.weights or (1, 1, 1)
+def test_leaving_early_is_what_the_scores_say_image_by_image(
+    settings: PredictionSettings, trained: Faust, held_out: ImageSource
+) -> None:
+    trained = voting(trained, settings)
+    weights = (0, 0, 1) if settings.layers == "last" else settings.weights or (1, 1, 1)
     images = held_out.plain(torch.arange(len(held_out.labels)))
     with evaluating(trained):
         scores = trained.votes(images)
@@ -172,7 +184,7 @@ def test_early_exits_equal_a_loop_over_images(settings: PredictionSettings, trai
         assert sum(line.leaving) == pytest.approx(1)
 
 
-def test_default_thresholds_range_from_exit_at_once_to_no_early_exit(trained: Faust, held_out: ImageSource) -> None:
+def test_the_range_of_margins_goes_from_all_at_once_to_never(trained: Faust, held_out: ImageSource) -> None:
     found = early_exits(trained, held_out)
     assert found[0].leaving == pytest.approx([1, 0, 0])
     assert found[-1].leaving == pytest.approx([0, 0, 1])

@@ -24,9 +24,10 @@ from conftest import Answer
 from faustnet.data import load_data
 from faustnet.errors import FaustnetError
 from faustnet.runs.folder import Run
-from faustnet.runs.model import Model, packed, read_tensors
-from faustnet.runs.progress import Lines
+from faustnet.runs.model import Model
+from faustnet.runs.progress import ConsoleProgress
 from faustnet.runs.session import Stopped
+from faustnet.runs.tensor_file import pack, read_tensors
 from faustnet.system.files import prepared, write_whole
 from faustnet.system.locks import LOCK, folder_lock
 from faustnet.training.history import Epoch
@@ -60,16 +61,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run, stopped after its third epoch, with a checkpoint of every epoch so far as long as there is room."""
     folder = tmp_path_factory.mktemp("runs") / "stopped"
-    show = Lines.epoch
+    show = ConsoleProgress.epoch
 
-    def stop(self: Lines, epoch: Epoch) -> None:
+    def stop(self: ConsoleProgress, epoch: Epoch) -> None:
         show(self, epoch)
         if epoch.epoch == 3:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("faustnet.runs.session.SAVE_EVERY", 0.0)
-        patched.setattr(Lines, "epoch", stop)
+        patched.setattr(ConsoleProgress, "epoch", stop)
         with pytest.raises(Stopped):
             train(folder)
     return folder
@@ -139,12 +140,12 @@ def test_where_there_are_no_links_the_checkpoint_before_is_a_copy(
 
     kept: list[tuple[int, int]] = []
 
-    def look(self: Lines, epoch: Epoch) -> None:
+    def look(self: ConsoleProgress, epoch: Epoch) -> None:
         kept.append((epochs_in(copy / CHECKPOINT), epochs_in(copy / PREVIOUS)))
 
     monkeypatch.setattr(os, "link", refuse)
     monkeypatch.setattr("faustnet.runs.session.SAVE_EVERY", 0.0)
-    monkeypatch.setattr(Lines, "epoch", look)
+    monkeypatch.setattr(ConsoleProgress, "epoch", look)
     resumed(copy)
     assert kept == [(4, 3), (5, 4)]
     assert weights(copy) == weights(whole)
@@ -168,7 +169,7 @@ def flipped_in_the_history(content: bytes) -> bytes:
 
 
 def of_another_run(content: bytes) -> bytes:
-    return packed({"method.network.layers.0.linear.weight": torch.zeros(3, 3)}, {"history": []})
+    return pack({"method.network.layers.0.linear.weight": torch.zeros(3, 3)}, {"history": []})
 
 
 def empty(content: bytes) -> bytes:
@@ -185,7 +186,7 @@ def test_the_checkpoint_before_is_taken_up_when_the_last_is_damaged(
     path = copy / CHECKPOINT
     path.write_bytes(damaged(path.read_bytes()))
     resumed(copy)
-    assert caplog.messages == [f"{path} is damaged: going on from the checkpoint before it."]
+    assert caplog.messages == [f"{path} is damaged: continuing from the checkpoint before it."]
     assert weights(copy) == weights(whole)
     assert {path.name for path in copy.iterdir()} == {path.name for path in whole.iterdir()}
 
@@ -193,7 +194,7 @@ def test_the_checkpoint_before_is_taken_up_when_the_last_is_damaged(
 def test_a_damaged_checkpoint_never_becomes_the_one_before(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (copy / CHECKPOINT).write_bytes(b"half a checkpoint")
     monkeypatch.setattr("faustnet.runs.session.SAVE_EVERY", 0.0)
-    monkeypatch.setattr(Lines, "epoch", lambda self, epoch: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(ConsoleProgress, "epoch", lambda self, epoch: signal.raise_signal(signal.SIGINT))
     with pytest.raises(Stopped):
         resumed(copy)
     assert (epochs_in(copy / PREVIOUS), epochs_in(copy / CHECKPOINT)) == (4, 4)
@@ -206,11 +207,11 @@ def test_when_no_checkpoint_is_whole_one_sentence_says_what_to_do(
     before = {path: path.write_bytes(damaged(path.read_bytes())) for path in (copy / CHECKPOINT, copy / PREVIOUS)}
     answer = faustnet("train", "--resume", "--out", copy, "--device", "cpu")
     assert answer.code == 2
-    both = f"{copy / CHECKPOINT} and {copy / PREVIOUS} are damaged or of another run"
-    assert f"{both}: delete them, and --resume starts the run anew." in answer.sentence
+    both = f"{copy / CHECKPOINT} and {copy / PREVIOUS} are damaged or from another run"
+    assert f"{both}: delete them, and --resume starts the run again." in answer.sentence
     assert all(path.exists() for path in before)
     (copy / PREVIOUS).unlink()
-    assert "is damaged or of another run: delete it" in faustnet("train", "--resume", "--out", copy).sentence
+    assert "is damaged or from another run: delete it" in faustnet("train", "--resume", "--out", copy).sentence
     (copy / CHECKPOINT).unlink()
     assert faustnet("train", "--resume", "--out", copy, "--device", "cpu").code == 0
     assert weights(copy) == weights(whole)
@@ -261,7 +262,7 @@ def test_a_model_with_one_bit_changed_is_refused(whole: Path, tmp_path: Path) ->
         content = bytearray(weights(whole))
         content[place] ^= 1
         path.write_bytes(content)
-        with pytest.raises(FaustnetError, match="is damaged, or was changed"):
+        with pytest.raises(FaustnetError, match="is damaged or was changed"):
             Model.load(path)
 
 
@@ -270,8 +271,8 @@ def holder(tmp_path: Path) -> subprocess.Popen[bytes]:
     """A process that trains into tmp_path/run, and stands still in the middle of it."""
     program = f"""
 import os, signal, faustnet
-from faustnet.runs.progress import Lines
-Lines.epoch = lambda self, epoch: epoch.epoch == 3 and os.kill(os.getpid(), signal.SIGSTOP)
+from faustnet.runs.progress import ConsoleProgress
+ConsoleProgress.epoch = lambda self, epoch: epoch.epoch == 3 and os.kill(os.getpid(), signal.SIGSTOP)
 faustnet.train({TABLE!r}, {str(tmp_path / "run")!r}, device="cpu")
 """
     process = subprocess.Popen([sys.executable, "-c", program])

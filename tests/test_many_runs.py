@@ -255,11 +255,11 @@ def test_a_mistake_of_one_worker_stops_the_others_and_is_told(tmp_path: Path) ->
     with take(spec.file) or pytest.fail("nobody else holds it"):
         outcome = answer(spec, job)
         assert outcome.status is Status.REFUSED
-        assert "was begun with another" in str(outcome.error)
+        assert "was started with" in str(outcome.error)
         assert not spec.file.exists(), "the other workers stop"
         assert answer(spec, job).status is Status.NO_COMMAND
     dispatcher = Dispatcher([job], tmp_path, Workers("cpu"), JobLog(tmp_path, lambda job, what: None))
-    with pytest.raises(FaustnetError, match="was begun with another"):
+    with pytest.raises(FaustnetError, match="was started with"):
         dispatcher._handle(outcome)
     assert claims_in(tmp_path) == []
 

@@ -53,16 +53,16 @@ def signalled(number: int, batch: int) -> str:
     were started by."""
     return f"""
 import os, signal
-from faustnet.runs.progress import Lines
+from faustnet.runs.progress import ConsoleProgress
 if signal.getsignal({int(number)}) is signal.SIG_IGN:
     signal.signal({int(number)}, signal.SIG_DFL)
-shown, done = Lines.batch, []
+shown, done = ConsoleProgress.batch, []
 def counted(self):
     shown(self)
     done.append(1)
     if len(done) == {batch}:
         os.kill(os.getpid(), {int(number)})
-Lines.batch = counted
+ConsoleProgress.batch = counted
 """
 
 
@@ -164,7 +164,7 @@ def test_tensorboard_may_watch_from_the_middle_of_a_run(faustnet: Command, tmp_p
 def test_a_training_that_fails_in_its_first_epoch_leaves_nothing_for_tensorboard(faustnet: Command, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     words = [*QUICK, "--tensorboard", "--set", "options.scale=1e38", "--out", tmp_path / "run"]
-    assert "no longer a finite number" in faustnet("train", *words).sentence
+    assert "no longer finite in epoch 1" in faustnet("train", *words).sentence
     assert not (tmp_path / "run").exists()
 
 
@@ -210,14 +210,38 @@ def test_a_model_predicts_without_the_training_data(finished: Run, digits: libra
     assert [p.class_name for p in first] == [p.votes[0] for p in predictions]
 
 
+def test_a_run_can_predict_from_its_last_layer(faustnet: Command, digits: library.data.DataSet, tmp_path: Path) -> None:
+    """In all commands, and in an exported file."""
+    run, words = tmp_path / "run", [*QUICK, "--epochs", "2", "--set", "prediction.layers=last"]
+    assert faustnet("train", *words, "--out", run).code == 0
+    assert Run(run).recipe.prediction.layers == "last"
+    metrics = Run(run).metrics
+    assert metrics["weights"] == [0, 1]
+    assert metrics["test_accuracy"] == metrics["layer_accuracy"][1] != metrics["first_layers_accuracy"][1]
+    (found,) = json.loads(faustnet("evaluate", run, "--early-exit", "--json", "--device", "cpu").out)
+    assert found["accuracy"] == metrics["test_accuracy"]
+    assert all(line["leaving"] == [0, 1] for line in found["early_exit"]), "no early exit before a layer with a weight"
+    model, pixels = Run(run).model(), digits.test.pixels[:50]
+    assert all(one.class_name == one.votes[1] for one in model.predict(pixels))
+    assert [one.layers for one in model.predict_early(pixels, 0.0)] == [2] * 50
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert faustnet("export", run, tmp_path / "model.onnx").code == 0
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    votes, joined, _ = session.run(None, {"images": pixels.numpy()})
+    assert (votes[:, 1] == joined).all()
+    card = (tmp_path / "model.md").read_text()
+    assert "layer 2" in card
+    assert "layer 1," not in card
+
+
 def test_a_model_takes_arrays_and_refuses_what_it_was_not_trained_on(finished: Run, digits: library.data.DataSet) -> None:
     model, pixels = finished.model(), digits.test.pixels[:5]
     assert model.predict(pixels.numpy()) == model.predict(pixels[:, 0]) == model.predict(pixels)
-    with pytest.raises(FaustnetError, match="knows images of 1×8×8, but these are 1×9×9"):
+    with pytest.raises(FaustnetError, match="takes images of 1×8×8, got 1×9×9"):
         model.predict(torch.zeros(2, 1, 9, 9, dtype=torch.uint8))
-    with pytest.raises(FaustnetError, match=r"as bytes from 0 to 255, not as torch.float32"):
+    with pytest.raises(FaustnetError, match="pixels must be uint8 from 0 to 255 for this model, got torch"):
         model.predict(pixels / 255)
-    with pytest.raises(FaustnetError, match=r"Give images as \(n, 1, 8, 8\), not \(8, 8\)"):
+    with pytest.raises(FaustnetError, match=r"pixels must be \(n, 1, 8, 8\), got \(8, 8\)"):
         model.predict(pixels[0, 0])
 
 
@@ -230,25 +254,25 @@ def test_a_model_file_of_another_shape_is_refused(finished: Run, tmp_path: Path)
     tensors = load_file(path)
     name = "method.network.layers.1.linear.weight"
     save_file(tensors | {name: tensors[name][:, :-1].contiguous()}, tmp_path / "odd", about)
-    with pytest.raises(FaustnetError, match=r"linear.weight is 32×47 where it should be 32×48"):
+    with pytest.raises(FaustnetError, match=r"the shape of .*linear.weight is 32×47, but must be 32×48"):
         Model.load(tmp_path / "odd")
     del tensors[name]
     save_file(tensors, tmp_path / "short", about)
     with pytest.raises(FaustnetError, match=r"linear.weight is missing"):
         Model.load(tmp_path / "short")
     save_file(tensors, tmp_path / "strange")
-    with pytest.raises(FaustnetError, match=r"not a model of faustnet's"):
+    with pytest.raises(FaustnetError, match="is not a faustnet model"):
         Model.load(tmp_path / "strange")
     tensors = load_file(path)
     save_file(tensors | {name: tensors[name] * torch.nan}, tmp_path / "nan", about)
-    with pytest.raises(FaustnetError, match="numbers that are not finite"):
+    with pytest.raises(FaustnetError, match="values that are not finite"):
         Model.load(tmp_path / "nan")
     save_file(tensors, tmp_path / "newer", {"faustnet": about["faustnet"].replace('"format": 1', '"format": 99')})
     with pytest.raises(FaustnetError, match="another version"):
         Model.load(tmp_path / "newer")
     for spoiled in ('{"shape": [1, 8]', '"shape": [1, 8, -8]', "[" * 100_000, "null"):
         save_file(tensors, tmp_path / "spoiled", {"faustnet": spoiled})
-        with pytest.raises(FaustnetError, match=r"not a model of faustnet's"):
+        with pytest.raises(FaustnetError, match="is not a faustnet model"):
             Model.load(tmp_path / "spoiled")
     (tmp_path / "cut").write_bytes(path.read_bytes()[:-100])
     with pytest.raises(FaustnetError, match="is damaged"):
@@ -259,7 +283,7 @@ def test_an_existing_folder_is_left_alone(finished: Run, faustnet: Command) -> N
     before = {path.name: path.read_bytes() for path in finished.folder.iterdir()}
     answer = faustnet("train", *QUICK, "--out", finished.folder)
     assert answer.code == 2
-    assert "exists already: choose another --out, or continue it with --resume" in answer.sentence
+    assert "already exists: choose another --out, or continue the run with --resume" in answer.sentence
     assert {path.name: path.read_bytes() for path in finished.folder.iterdir()} == before
 
 
@@ -387,7 +411,7 @@ def test_a_full_disk_loses_nothing_that_was_saved(
 def test_a_run_continues_only_with_the_recipe_it_was_begun_with(finished: Run, faustnet: Command) -> None:
     answer = faustnet("train", "--out", finished.folder, "--resume", "--learning-rate", "0.5")
     assert answer.code == 2
-    assert "was begun with another optimiser.learning_rate" in answer.sentence
+    assert "was started with optimiser.learning_rate = 0.01, got 0.5" in answer.sentence
 
 
 def test_folders_that_are_no_runs_are_refused(faustnet: Command, tmp_path: Path) -> None:
@@ -396,7 +420,7 @@ def test_folders_that_are_no_runs_are_refused(faustnet: Command, tmp_path: Path)
     (tmp_path / "file").write_text("")
     answer = faustnet("train", *QUICK, "--out", tmp_path / "file" / "run")
     assert answer.code == 2
-    assert "cannot be made" in answer.sentence
+    assert "cannot be created" in answer.sentence
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(faustnet: Command, tmp_path: Path) -> None:
@@ -407,4 +431,4 @@ def test_a_folder_that_cannot_be_written_is_an_error(faustnet: Command, tmp_path
         target = tmp_path / "run"
     answer = faustnet("train", *QUICK, "--epochs", "1", "--out", target)
     assert answer.code == 2
-    assert "cannot be made" in answer.sentence
+    assert "cannot be created" in answer.sentence

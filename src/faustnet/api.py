@@ -8,7 +8,7 @@ from faustnet.runs.folder import Run, model_at
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import train as train_recipe
-from faustnet.runs.tensorboard import watching
+from faustnet.runs.tensorboard import make_progress
 from faustnet.system.devices import choose_device
 
 
@@ -34,7 +34,7 @@ def train(
         recipe_from(recipe),
         Path(out),
         device=choose_device(device),
-        progress=watching(Path(out), tensorboard),
+        progress=make_progress(Path(out), tensorboard),
         data_dir=Path(data_dir) if data_dir else None,
         resume=resume,
     )

@@ -1,7 +1,7 @@
-"""FAUST as an estimator of scikit-learn's, in memory: it writes no files, and prints nothing unless it is told to."""
+"""FAUST as a scikit-learn estimator. It works in memory and writes no files."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -16,58 +16,57 @@ from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource
 from faustnet.errors import FaustnetError
-from faustnet.methods import build, some_positions
+from faustnet.methods import some_positions
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed, recipe_from
 from faustnet.runs.session import set_up
 from faustnet.system.devices import choose_device
-from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import all_scores, chunks, evaluating
 from faustnet.training.history import Epoch
 
-LARGEST_BATCH = 256  # that is taken by itself
-MEASURED = 2000  # training samples that the sharpness of probabilities is measured on
-CPU = torch.device("cpu")
+LARGEST_BATCH = 256  # for batch_size "auto"
+RECIPE_KEY = re.compile(r"\b(options|network|optimiser|training)\.(?=\w)")  # an error speaks of arguments instead
+MEASURED = 2000  # training samples from which the sharpness of probabilities is computed
 
 
 class BadInput(FaustnetError, ValueError):
-    """A user's mistake that scikit-learn, too, knows as one."""
+    """Invalid input, as the ValueError that scikit-learn expects."""
 
 
 class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
-    """A classifier whose layers are trained one by one, by similarity: FAUST with representatives.
+    """Classifier whose layers are trained with separate losses, by similarity: FAUST with representatives.
 
     >>> cross_val_score(FaustClassifier(random_state=0), *load_wine(return_X_y=True)).mean()
 
-    It takes tables of numbers, (n, d), which it brings to mean 0 and variance 1 column by column, and images, (n, h, w)
-    or (n, c, h, w), as bytes or as other numbers. Labels are of any type.
+    The input is a table of numbers, (n, d), whose columns are scaled to mean 0 and variance 1, or images, (n, h, w) or
+    (n, c, h, w), of uint8 or float. Labels can have any type.
 
     Parameters
     ----------
-    widths : the units of each layer.
-    embedding : how many numbers each layer's embedding has.
-    epochs : how often all samples are seen.
-    batch_size : samples in a batch, at most all of them; "auto" grows with the root of their number.
-    learning_rate, weight_decay : of AdamW; the rate falls to 0 along a half cosine.
-    dropout : the share of what a layer passes on that is left out while the next one trains.
-    label_smoothing : the share of each label that all classes have alike in the loss.
-    representatives : samples that stand for a class, or all of the smallest class if that has fewer.
-    scale : what squared distances are multiplied by in the loss.
-    transform_layers : the layer or layers, numbered from 1, whose embeddings `transform` gives side by side; None for all.
-    random_state : what the weights and the order of the samples are drawn from.
-    device : "cpu", "cuda", "mps", or "auto" for the best there is: where it trains. The fitted model is on the CPU.
-    verbose : whether to print each epoch's loss.
+    widths : number of units of each layer.
+    embedding : size of the embedding of each layer.
+    epochs : number of passes over all samples.
+    batch_size : samples per batch, at most all of them; "auto" is about twice the square root of their number.
+    learning_rate, weight_decay : of AdamW; the learning rate follows a half cosine down to 0.
+    dropout : dropout probability of the output of each layer.
+    label_smoothing : label smoothing of the loss.
+    representatives : number of representatives of each class, at most the size of the smallest class.
+    scale : factor of the squared distances in the loss.
+    transform_layers : layer or layers, numbered from 1, whose embeddings `transform` concatenates; None for all.
+    random_state : seed of the weights and of the order of the samples.
+    device : device for training: "cpu", "cuda", "mps", or "auto" for the fastest. The fitted model is on the CPU.
+    verbose : whether to print the loss of each epoch.
 
     Attributes
     ----------
-    classes_ : the labels, sorted; then those that were added. (C,)
-    model_ : the trained `Model`, in double precision; a table's columns are the channels of one-pixel images.
-    scaler_ : what a table goes through before; None for images.
-    sharpness_ : what joined scores are multiplied by to be logarithms of odds.
-    loss_curve_ : each epoch's loss, the mean over the layers.
-    n_iter_ : epochs that it was trained for.
-    n_features_in_ : columns of a table, or pixels of an image in all channels.
-    feature_names_in_ : the columns' names, where they are all strings. (d,)
+    classes_ : sorted labels, followed by those of added classes. (C,)
+    model_ : trained `Model`, in double precision; the columns of a table are the channels of one-pixel images.
+    scaler_ : `StandardScaler` of a table; None for images.
+    sharpness_ : factor that turns summed scores into log-odds.
+    loss_curve_ : loss of each epoch, the mean over the layers.
+    n_iter_ : number of epochs.
+    n_features_in_ : number of columns of a table, or of values of an image.
+    feature_names_in_ : names of the columns, if all are strings. (d,)
     """
 
     def __init__(
@@ -109,75 +108,80 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         return tags
 
     def fit(self, X: Any, y: Any) -> "FaustClassifier":
-        """Train on samples and their labels, (n, …) and (n,)."""
+        """Train on samples and their labels. (n, …), (n,)"""
         X, y = self._checked(X, y, reset=True)
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise BadInput("There is only one class, and nothing to tell it from: give samples of two classes or more.")
+            raise BadInput("y has only one class: give samples of two classes or more.")
         self.scaler_ = StandardScaler().fit(X) if X.ndim == 2 else None
         pixels = self._pixels(X)
         images = Images(pixels if pixels.dtype == torch.uint8 else pixels.float(), torch.from_numpy(numbers))
         recipe = self._recipe(np.bincount(numbers))
         names = tuple(map(str, self.classes_))
         model, trainer = set_up(recipe, DataSet(recipe.dataset, names, images, images), choose_device(self.device))
-        trainer.run(lambda: None, self._report)
-        self.model_ = _at_rest(model)
+        trainer.run(lambda: None, self._print_loss)
+        self.model_ = _for_prediction(model)
         self.sharpness_ = _sharpness(self.model_, images)
         self.loss_curve_ = [_mean_loss(epoch) for epoch in trainer.history]
         self.n_iter_ = len(trainer.history)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The labels of samples. (n, …) → (n,)"""
+        """Predict the labels of samples. (n, …) → (n,)"""
         best = self._log_odds(X).argmax(axis=1)
         return self.classes_[best]
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """How much it believes in each class: all layers' scores, times `sharpness_`. (n, …) → (n, C). For two classes, by
-        how much it believes in the second more than in the first. (n, …) → (n,)"""
+        """Return the log-odds of each class: the summed scores, times `sharpness_`. (n, …) → (n, C)
+
+        For two classes, return the log-odds of the second minus those of the first. (n, …) → (n,)
+        """
         odds = self._log_odds(X)
         return odds[:, 1] - odds[:, 0] if len(self.classes_) == 2 else odds
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The softmax of how much it believes in each class. (n, …) → (n, C)
+        """Return the softmax of the log-odds. (n, …) → (n, C)
 
         A layer is trained to give two classes at distances a and b the odds exp(scale · (b² − a²)), that is
-        exp(scale · (a + b) · (b − a)). Scores are distances as they are, so to become the logarithm of odds their
-        differences are multiplied by scale · (a + b), of the two nearest classes: its mean over training samples and
-        layers. Layers see the same sample, so their joint belief is their mean.
+        exp(scale · (a + b) · (b − a)). Scores are negative distances, so their differences become log-odds when they are
+        multiplied by scale · (a + b) of the two closest classes. `sharpness_` is the mean of this factor over training
+        samples and layers, divided by the number of layers: they see the same sample, so their log-odds are averaged.
         """
         return torch.from_numpy(self._log_odds(X)).softmax(dim=1).numpy()
 
     def add_class(self, name: Any, X: Any) -> "FaustClassifier":
-        """Learn one class more from a few samples, without training: the mean of their embeddings stands for it. It becomes
-        the last of `classes_`, and the others are predicted as before, where they are nearer. (n, …)"""
+        """Add a class from a few samples, without training. (n, …)
+
+        Its reference is the mean of their embeddings. It becomes the last of `classes_`. The scores of the other classes do
+        not change.
+        """
         images = self._source(X).images
         known = type(self.classes_[0]).__name__
         kind = self.classes_.dtype.kind
         label = np.asarray([name], dtype=object if kind == "O" else None)
         if label.ndim != 1 or label.dtype.kind != kind or (kind == "O" and type(name).__name__ != known):
-            raise BadInput(f"The labels here are of the type {known}, which {name!r} is not: give the new class such a one.")
+            raise BadInput(f"The label of the new class must be of type {known}, like the others, got {name!r}.")
         self.model_ = self.model_.add_class(str(label[0]), images.all_pixels)
         self.classes_ = np.concatenate([self.classes_, label])
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """The embeddings of samples, of one layer after the other. (n, …) → (n, Σ e_i)"""
+        """Return the embeddings of samples, layer by layer. (n, …) → (n, Σ e_i)"""
         source = self._source(X)
         wanted, method = self._transformed, self.model_.method
         with evaluating(method):
-            walks = [list(method.network.embeddings(source.plain(chunk))) for chunk in chunks(source, method)]
-        return torch.cat([torch.cat([walk[number - 1] for number in wanted], dim=1) for walk in walks]).numpy()
+            by_chunk = [list(method.network.embeddings(source.plain(chunk))) for chunk in chunks(source, method)]
+        return torch.cat([torch.cat([layers[number - 1] for number in wanted], dim=1) for layers in by_chunk]).numpy()
 
     @property
     def _transformed(self) -> list[int]:
-        """The layers whose embeddings are asked for, from 1."""
+        """Numbers of the layers whose embeddings are returned, from 1."""
         count = len(self.model_.method.network)
         numbers = list(range(1, count + 1))
         wanted = numbers if self.transform_layers is None else np.atleast_1d(self.transform_layers).tolist()
         if not wanted or not set(wanted) <= set(numbers):
-            raise BadInput(f"There are no such layers as {wanted}: transform_layers names some from 1 to {count}.")
+            raise BadInput(f"transform_layers must be numbers from 1 to {count}, got {wanted}.")
         return wanted
 
     @property
@@ -186,7 +190,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         return sum(sizes[number - 1] for number in self._transformed)
 
     def _checked(self, X: Any, y: Any = "no_validation", *, reset: bool = False) -> Any:
-        """A table in double precision, or images as bytes or in single precision; and labels, where there are any."""
+        """Return a table as float64, or images as uint8 or float32; and the labels, if there are any."""
         if getattr(X, "ndim", None) in (3, 4) or (isinstance(X, list | tuple) and np.ndim(X) in (3, 4)):
             kind = {"ensure_2d": False, "allow_nd": True, "dtype": [np.float32, np.uint8]}
         else:
@@ -197,19 +201,19 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         return found
 
     def _pixels(self, X: np.ndarray) -> Tensor:
-        """Samples as the model knows them. (n, …) → (n, c, h, w)"""
+        """Return samples as input of the model. (n, …) → (n, c, h, w)"""
         if self.scaler_ is not None:
             X = self.scaler_.transform(X)[:, :, None, None]
         elif X.ndim == 3:
             X = X[:, None]
-        return torch.from_numpy(np.array(X, order="C"))  # a copy, since torch wants what may be written to
+        return torch.from_numpy(np.array(X, order="C"))  # a copy, because torch needs writable memory
 
     def _source(self, X: Any) -> ImageSource:
         check_is_fitted(self)
         X = self._checked(X)
         if (X.ndim == 2) != (self.scaler_ is not None):
             known = "a table" if self.scaler_ is not None else f"images of {'×'.join(map(str, self.model_.shape))}"
-            raise BadInput(f"This classifier was fitted to {known}: give it the same, not {X.ndim} dimensions.")
+            raise BadInput(f"X must be like the fitted data, {known}, got {X.ndim} dimensions.")
         return self.model_.source(self.model_.images(self._pixels(X)))
 
     def _log_odds(self, X: Any) -> np.ndarray:
@@ -217,7 +221,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         return self.sharpness_ * self.model_.method.joined(all_scores(self.model_.method, source)).numpy()
 
     def _recipe(self, counts: np.ndarray) -> Recipe:
-        """Of a training on so many samples of each class."""
+        """Return the recipe of a training, for these numbers of samples per class."""
         samples, smallest = int(counts.sum()), int(counts.min())
         table = {
             "dataset": "arrays",
@@ -236,35 +240,34 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
                 "evaluate_every": self.epochs,
             },
         }
-        asked = recipe_from(_plain(table))
+        try:
+            asked = recipe_from(_plain(table))
+        except FaustnetError as error:
+            raise BadInput(RECIPE_KEY.sub("", str(error))) from None
         fitting = {
             "options.representatives": min(asked.options["representatives"], smallest),
             "training.batch_size": min(asked.training.batch_size, samples),
         }
         return changed(asked, fitting)
 
-    def _report(self, epoch: Epoch) -> None:
+    def _print_loss(self, epoch: Epoch) -> None:
         if self.verbose:
             print(f"Epoch {epoch.epoch}, loss {_mean_loss(epoch):.4f}")
 
 
 def _batch_size(samples: int) -> int:
-    """About twice the root of how many there are, so that they fill whole batches but for a few."""
+    """Return about twice the square root of the number of samples, such that few samples are left over."""
     batches = max(1, round(samples / min(LARGEST_BATCH, 2 * samples**0.5)))
     return samples // batches
 
 
-def _at_rest(model: Model) -> Model:
-    """The trained model on the CPU, in double precision as scikit-learn's estimators are, and without what only training
-    needs."""
-    with seeded(0):
-        method = build(model.recipe.method, model.shape, len(model.class_names), model.recipe.network, model.recipe.options)
-    method.load_state_dict(model.method.state_dict())
-    return replace(model.to(CPU), method=method.double().eval())
+def _for_prediction(model: Model) -> Model:
+    """Return the trained model on the CPU, in double precision like scikit-learn's estimators, without training state."""
+    return Model.from_bytes(model.to_bytes(), torch.float64)
 
 
 def _sharpness(model: Model, images: Images) -> float:
-    """What joined scores are multiplied by to be logarithms of odds; `predict_proba` says why."""
+    """Return the factor that turns summed scores into log-odds; `predict_proba` explains it."""
     source = model.source(images)
     some = model.source(images.take(some_positions(source, MEASURED)))
     nearest = -all_scores(model.method, some).topk(2, dim=2).values  # (layers, n, 2)
@@ -272,12 +275,12 @@ def _sharpness(model: Model, images: Images) -> float:
 
 
 def _mean_loss(epoch: Epoch) -> float:
-    """Over the layers."""
+    """Return the mean loss over the layers."""
     return fmean(loss for loss in epoch.losses if loss is not None)
 
 
 def _plain(value: Any) -> Any:
-    """Numpy's numbers, which a grid of parameters is often made of, as Python's."""
+    """Convert NumPy values, which parameter grids often contain, to Python values."""
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

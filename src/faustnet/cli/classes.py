@@ -71,7 +71,7 @@ def calibrate(
     with importing():
         from faustnet.runs.folder import MODEL, Run
         from faustnet.runs.model import UNKNOWN
-        from faustnet.runs.session import divided
+        from faustnet.runs.session import validation_split
         from faustnet.system.devices import choose_device
         from faustnet.system.files import write_whole
     model = Run.open(run).model(choose_device(device))
@@ -84,7 +84,7 @@ def calibrate(
         "or train with --set training.validation=0.1.",
     )
     found = model.read_data(data, data_dir)
-    held_out = found.test if data else divided(recipe, found)[1]
+    held_out = found.test if data else validation_split(recipe, found)[1]
     calibrated = model.calibrate(held_out.all_pixels, accept)
     write_whole(target, calibrated.to_bytes())
     rejected = sum(one.class_name == UNKNOWN for one in calibrated.predict(held_out.all_pixels, reject=True))

@@ -72,7 +72,7 @@ def votes(
     with importing():
         from faustnet.report.tables import print_weightings
         from faustnet.runs.folder import Run
-        from faustnet.runs.session import divided
+        from faustnet.runs.session import validation_split
         from faustnet.system.devices import choose_device
         from faustnet.training.evaluation import compare_weightings
     where = choose_device(device)
@@ -81,7 +81,7 @@ def votes(
     require(recipe.training.validation > 0, f"{run} has no validation images: train with --set training.validation=0.1.")
     require(len(voters) > 1, f"{run} predicts from one layer only, so there are no votes to weight: use another method.")
     data = _read_data(model, data_dir)
-    _, held_out = divided(recipe, data)
+    _, held_out = validation_split(recipe, data)
     ways = [asdict(way) for way in compare_weightings(model.method, model.source(held_out.to(where)))]
     if as_json:
         print_json({"run": str(run), "voters": voters, "images": len(held_out), "weightings": ways})
@@ -192,7 +192,7 @@ def _read_data(model: "Model", data_dir: Path | None, dataset: str | None = None
     """Read the data set of the model, or another one, and list the files that were skipped."""
     data = model.read_data(dataset, data_dir)
     for line in data.left_out:
-        typer.echo(printable(f"left out: {line}"), err=True)
+        typer.echo(printable(f"skipped: {line}"), err=True)
     return data
 
 

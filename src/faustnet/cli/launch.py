@@ -11,7 +11,7 @@ from faustnet.runs.folder import RECIPE, Run
 from faustnet.runs.recipes import Recipe, put, read_recipe, recipe_from, set_key
 from faustnet.runs.session import Stopped, follow
 from faustnet.runs.session import train as train_recipe
-from faustnet.runs.tensorboard import watching
+from faustnet.runs.tensorboard import make_progress
 from faustnet.system.devices import choose_device
 from faustnet.training.distributed import Ranks, current_ranks, grid_size
 
@@ -60,7 +60,7 @@ def launch(
             job.recipe,
             job.folder,
             device=grid.device if grid else where,
-            progress=watching(job.folder, with_tensorboard),
+            progress=make_progress(job.folder, with_tensorboard),
             data_dir=data_dir,
             resume=job.resume,
             communicator=grid,

@@ -104,10 +104,10 @@ def figure2_(
     """
     with importing():
         from faustnet.reproduce.figures import draw_figure2
-        from faustnet.runs.progress import Lines
+        from faustnet.runs.progress import ConsoleProgress
         from faustnet.system.devices import choose_device
     with _resumable(out):
-        _print_paths(draw_figure2(out, dataset, network, choose_device(device), data_dir, Lines()))
+        _print_paths(draw_figure2(out, dataset, network, choose_device(device), data_dir, ConsoleProgress()))
 
 
 @reproduce.command("figure3")

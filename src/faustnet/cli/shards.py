@@ -40,7 +40,7 @@ def shards(
         typer.echo("Stopped. Run the same command again to continue.", err=True)
         raise typer.Exit(130) from None
     for line in data.left_out:
-        typer.echo(f"left out: {line}", err=True)
+        typer.echo(f"skipped: {line}", err=True)
     shape = "×".join(map(str, data.train.shape))
     typer.echo(
         f"{folder}: {len(data.train):,} training images and {len(data.test):,} test images of {shape}, "

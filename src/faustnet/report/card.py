@@ -73,6 +73,8 @@ def _voters(about: dict[str, Any]) -> str:
     prediction, voters = about["recipe"]["prediction"], about["metrics"]["voters"]
     weights = prediction["weights"] or [1.0] * len(voters)
     named = [name if weight == 1 else f"{name} × {weight:g}" for name, weight in zip(voters, weights, strict=True)]
+    if prediction.get("layers") == "last":
+        named = voters[-1:]
     return ", ".join(named) + ("; averaged over an image and its mirror image" if prediction["mirror"] else "")
 
 

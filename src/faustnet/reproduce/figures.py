@@ -19,7 +19,7 @@ from faustnet.reproduce.jobs import Table1Job, table1_jobs
 from faustnet.reproduce.results import mean_and_std, writing_to
 from faustnet.reproduce.worker import CLAIMS, cached_data, train_or_resume
 from faustnet.reproduce.workers import Workers
-from faustnet.runs.analysis import balanced, fisher_score, layer_embeddings, tsne
+from faustnet.runs.analysis import balanced_sample, fisher_score, layer_embeddings, tsne
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.runs.session import Progress
@@ -79,7 +79,7 @@ def embedded(job: Table1Job, folder: Path, device: torch.device, data: DataSet, 
     """Train a run and return the Fisher score and a t-SNE map of each layer; maps have equally many images of each class."""
     run = train_or_resume(job.recipe, folder, device, data, progress)
     labels = data.test.labels.numpy()
-    chosen = balanced(labels, POINTS)
+    chosen = balanced_sample(labels, POINTS)
     layers = layer_embeddings(run.model(device), data.test)
     return {
         "class_names": list(data.class_names),

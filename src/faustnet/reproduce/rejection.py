@@ -14,7 +14,7 @@ from faustnet.reproduce.jobs import Job, Load, Table1Job, check_seeds, on_valida
 from faustnet.reproduce.results import Cells, ResultTable, grouped, method_titles, percent
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed
-from faustnet.runs.session import divided
+from faustnet.runs.session import validation_split
 from faustnet.training.evaluation import auroc, threshold_accepting
 
 UNKNOWN = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}  # the data set whose images are to be rejected
@@ -51,7 +51,7 @@ class RejectionJob(Job):
         The threshold accepts a share ACCEPT of the held-out images.
         """
         data, other = load(self.dataset), load(UNKNOWN[self.dataset])
-        _, held_out = divided(self.recipe, data)
+        _, held_out = validation_split(self.recipe, data)
         sets = data.test, other.test, held_out, other.train.split(HELD_OUT, seed=0)[1]
         all_scores = [model.scores(images.all_pixels).cpu() for images in sets]
         found = []

@@ -1,4 +1,4 @@
-"""What a finished run has learned, as plain facts for JSON: its layers' embeddings of test images, and those images."""
+"""Analysis of a finished run, as values for JSON: the embeddings of test images in each layer, and the images."""
 
 import base64
 import io
@@ -21,22 +21,25 @@ from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, as_table, differences
 from faustnet.training.evaluation import all_embeddings, all_scores
 
-THUMBNAIL = 32  # pixels along the longer side, at most: a thousand of them are in a page
-PORTRAIT = 128  # the same, of a representative
-PORTRAITS = 10  # representatives of a class that are shown, at most
-NEIGHBOURS = 30.0  # t-SNE's perplexity where there are images enough
+THUMBNAIL = 32  # largest side in pixels of a test image; a page contains a thousand of them
+PORTRAIT = 128  # largest side of a representative
+PORTRAITS = 10  # largest number of representatives that are shown per class
+PERPLEXITY = 30.0  # of t-SNE, if there are enough images
 
 
 def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points: int = 1000) -> dict[str, Any]:
-    """A finished run: its recipe, environment, history and metrics as they are in its folder; how well each layer tells
-    the classes apart; and of `points` test images a map for each layer, the true and the predicted class, the picture."""
-    require(points >= 1, f"At least one image must be shown, not {points}.")
+    """Analyse a finished run.
+
+    The result contains the recipe, environment, history and metrics of the run; the Fisher score of each layer; and for
+    `points` test images a map of the embeddings in each layer, the true and the predicted class, and the picture.
+    """
+    require(points >= 1, f"The number of images must be at least 1, got {points}.")
     model, metrics = run.model_as_trained(device), run.metrics
     recipe = model.recipe
     data = model.read_data(data_dir=data_dir)
     test = data.test.to(device)
     labels = test.labels.cpu().numpy()
-    positions = balanced(labels, points)
+    positions = balanced_sample(labels, points)
     shown = test.take(torch.from_numpy(positions))
     scores = model.method.joined(all_scores(model.method, model.source(shown)))
     pictures = Pictures(test)
@@ -67,20 +70,20 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
 
 
 def layer_embeddings(model: Model, images: Images) -> list[np.ndarray]:
-    """Each layer's embedding of images without a label, (n, e_i); its activity where its layers have no projection."""
+    """Return the embedding of images in each layer, (n, e_i), or the activation if the layers have no projection."""
     source = model.source(images.to(model.scaling.mean.device))
     return [embedding.float().cpu().numpy() for embedding in all_embeddings(model.method, source)]
 
 
 def fisher_score(embedding: np.ndarray, labels: np.ndarray) -> float:
-    """How far apart the classes lie, next to how wide each of them is; larger is better. (n, e), (n,) → a number
+    """Return how well the classes are separated; larger is better. (n, e), (n,) → a number
 
     F = Σ_c n_c ‖μ_c − μ‖² / Σ_i ‖x_i − μ_{y_i}‖², the trace of the scatter between classes over the trace of the scatter
-    within them. It is infinite where every class is a single point, and 0 where all of them are the same.
+    within classes. It is infinite if every class is a single point, and 0 if all points are equal.
     """
     rows = embedding.astype(np.float64)
     _, firsts, numbers, counts = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
-    # Measured from one of its own images, a class that is a single point has exactly no width, whatever the rounding.
+    # Offsets from an image of the same class are exactly 0 if the class is a single point, without rounding errors.
     origins = rows[firsts] - rows[firsts[0]]
     offsets = rows - rows[firsts][numbers]
     means = np.zeros_like(origins)
@@ -95,30 +98,30 @@ def fisher_score(embedding: np.ndarray, labels: np.ndarray) -> float:
 
 
 def tsne(embedding: np.ndarray, seed: int = 0) -> np.ndarray:
-    """A map on which images lie near those that are near them in the embedding. (n, e) → (n, 2)"""
-    from sklearn.manifold import TSNE  # as slow to import as torch, so only where it is used
+    """Map embeddings to the plane with t-SNE, which keeps neighbours close. (n, e) → (n, 2)"""
+    from sklearn.manifold import TSNE  # imported here because it is as slow to import as torch
 
     rows = embedding.astype(np.float64) - embedding[:1]
     spread = np.abs(rows).max(initial=0.0)
     if len(rows) < 2 or spread == 0:
         return np.zeros((len(rows), 2))
-    rows = np.pad(rows / spread, ((0, 0), (0, max(0, 2 - rows.shape[1]))))  # it starts from two principal components
-    perplexity = min(NEIGHBOURS, (len(rows) - 1) / 3)
+    rows = np.pad(rows / spread, ((0, 0), (0, max(0, 2 - rows.shape[1]))))  # it needs two principal components
+    perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
     return TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(rows)
 
 
-def balanced(labels: np.ndarray, count: int) -> np.ndarray:
-    """The positions of `count` images, in order: the first ones of each class, as many of one as of another where there
-    are enough. (n,) → (≤ count,)"""
+def balanced_sample(labels: np.ndarray, count: int) -> np.ndarray:
+    """Return the sorted positions of `count` images: the first of each class, equally many of all classes if there are
+    enough. (n,) → (≤ count,)"""
     order = labels.argsort(kind="stable")
     counts = np.bincount(labels)
-    rank = np.empty_like(order)  # how many images of its class come before each image
+    rank = np.empty_like(order)  # number of images of the same class before each image
     rank[order] = np.arange(len(labels)) - (counts.cumsum() - counts)[labels[order]]
     return np.sort(rank.argsort(kind="stable")[:count])
 
 
 class Pictures:
-    """Images of one data set as PNG files in data URIs. A table of numbers has none."""
+    """Converts the images of one data set to PNG files in data URIs. Tables of numbers have no pictures."""
 
     def __init__(self, images: Images):
         channels, height, width = images.shape
@@ -128,7 +131,7 @@ class Pictures:
             self.low, self.high = (float(end) for end in images.all_pixels.aminmax())
 
     def each(self, pixels: Tensor, size: int) -> list[Image.Image]:
-        """(n, c, h, w), with values as the data set has them, at most `size` pixels wide and high."""
+        """Return pictures of at most `size` pixels per side, from values in the range of the data set. (n, c, h, w)"""
         shares = (pixels.cpu().double() - self.low) / (self.high - self.low or 1.0)
         values = (shares * 255).round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
         found = [Image.fromarray(value.squeeze(2) if value.shape[2] == 1 else value) for value in values]
@@ -137,7 +140,7 @@ class Pictures:
         return found
 
     def sheet(self, pixels: Tensor) -> dict[str, Any] | None:
-        """All images side by side in one picture, row by row."""
+        """Return one picture with all images, row by row, or None if the data set has no pictures."""
         if not self.exist:
             return None
         found = self.each(pixels, THUMBNAIL)
@@ -157,7 +160,7 @@ def data_uri(picture: Image.Image) -> str:
 
 
 def _representatives(model: Model, pictures: Pictures) -> list[list[str]]:
-    """Each class's representatives as data URIs; nothing where the method has none."""
+    """Return the representatives of each class as data URIs; empty if the method has none."""
     method = model.method
     if not isinstance(method, FaustRepresentative) or not pictures.exist:
         return []
@@ -167,7 +170,7 @@ def _representatives(model: Model, pictures: Pictures) -> list[list[str]]:
 
 
 def network_in_words(model: Model) -> str:
-    """3 × 500, embedding 256; or vgg 64–128, embedding 256"""
+    """Describe the network, such as "3 × 500, embedding 256" or "vgg 64–128, embedding 256"."""
     settings = model.recipe.network
     alike = len(set(settings.widths)) == 1
     widths = f"{len(settings.widths)} × {settings.widths[0]}" if alike else "–".join(map(str, settings.widths))
@@ -178,12 +181,12 @@ def network_in_words(model: Model) -> str:
 
 
 def _changed(recipe: Recipe) -> dict[str, Any]:
-    """What the recipe has other than the default, by dotted keys; a method's options next to that method's defaults."""
+    """Return the values that differ from the defaults, those of the method for options, by dotted key."""
     defaults = replace(Recipe(), method=recipe.method, options={})
     named = {"method": recipe.method} if recipe.method != Recipe().method else {}
     return named | {key: value for key, (value, _) in differences(recipe, defaults).items()}
 
 
 def _finite(number: float) -> float | None:
-    """JSON knows no infinity."""
+    """Return None instead of infinity, which JSON does not have."""
     return number if math.isfinite(number) else None

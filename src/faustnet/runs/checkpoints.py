@@ -1,4 +1,4 @@
-"""The state of a training, in a run's folder: as it was saved last, and the time before, in case that one is damaged."""
+"""Checkpoints of a training: the last one, and the one before it in case the last one is damaged."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from faustnet.errors import FaustnetError
-from faustnet.runs.model import ABOUT, CHECKSUM, is_whole, packed, read_tensors
+from faustnet.runs.tensor_file import ABOUT, CHECKSUM, is_intact, pack, read_tensors
 from faustnet.runs.validation import is_epoch_of, parse_json
 from faustnet.system.files import PARTIAL, write_whole
 from faustnet.training.trainer import Trainer
@@ -18,14 +18,14 @@ LAST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 
 
 class Checkpoints:
-    """Those in a folder."""
+    """The checkpoints in a run folder."""
 
     def __init__(self, folder: Path):
         self.last, self.previous = folder / LAST, folder / PREVIOUS
 
     @property
     def paths(self) -> list[Path]:
-        """Those that are there, the last one first."""
+        """The checkpoints that exist, the last one first."""
         return [path for path in (self.last, self.previous) if path.exists()]
 
     def remove(self) -> None:
@@ -33,26 +33,26 @@ class Checkpoints:
             path.unlink()
 
     def save(self, trainer: Trainer, environment: dict[str, Any] | None) -> None:
-        """Keep the trainer's state, and where it comes from. Neither checkpoint goes before the new one is in place."""
+        """Save the state of the trainer and the environment. The old checkpoints are kept until the new one is complete."""
         tensors, facts = trainer.state()
         kept = self.previous.with_name(f".{PREVIOUS}{PARTIAL}")
         try:
             if self.last.exists():
                 _link(self.last, kept)
-            write_whole(self.last, packed(tensors, {**facts, "environment": environment}))
+            write_whole(self.last, pack(tensors, {**facts, "environment": environment}))
             if kept.exists():
                 os.replace(kept, self.previous)
         finally:
             kept.unlink(missing_ok=True)
 
     def restore(self, trainer: Trainer) -> dict[str, Any] | None:
-        """Take up the last state that can be read, if any was saved; and where it comes from."""
+        """Restore the last state that can be read, if there is one, and return its environment."""
         paths = self.paths
         for path in paths:
             if found := _read(path, trainer):
                 break
             if path != paths[-1]:
-                logging.getLogger(__name__).warning(f"{path} is damaged: going on from the checkpoint before it.")
+                logging.getLogger(__name__).warning(f"{path} is damaged: continuing from the checkpoint before it.")
         else:
             self._refuse(paths)
             return None
@@ -60,37 +60,39 @@ class Checkpoints:
         try:
             trainer.restore(tensors, about)
         except (RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
-            raise FaustnetError(f"{path} does not fit its recipe: delete it to start the run anew.") from None
+            raise FaustnetError(f"{path} does not match the recipe of the run: delete it to start the run again.") from None
         if path != self.last:
-            os.replace(path, self.last)  # lest a damaged one become the previous one
+            os.replace(path, self.last)  # otherwise the damaged one would become the previous one
         return about.get("environment")
 
     def _refuse(self, paths: list[Path]) -> None:
         if paths:
             names = " and ".join(map(str, paths))
             are, them = ("is", "it") if len(paths) == 1 else ("are", "them")
-            raise FaustnetError(f"{names} {are} damaged or of another run: delete {them}, and --resume starts the run anew.")
+            raise FaustnetError(
+                f"{names} {are} damaged or from another run: delete {them}, and --resume starts the run again."
+            )
 
 
 def _read(path: Path, trainer: Trainer) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-    """What a checkpoint says and its tensors, if it is whole and of such a method as the trainer's."""
+    """Return the header and the tensors of a checkpoint, or None if it is damaged or does not match the trainer."""
     try:
-        notes, tensors = read_tensors(path)
-        about = parse_json(notes[ABOUT])
-        if CHECKSUM not in about or not is_whole(tensors, about):
+        metadata, tensors = read_tensors(path)
+        about = parse_json(metadata[ABOUT])
+        if CHECKSUM not in about or not is_intact(tensors, about):
             return None
         learners, voters = len(trainer.method.learners), len(trainer.method.voters)
         if not all(is_epoch_of(epoch, learners, voters) for epoch in about["history"]):
             return None
     except (FaustnetError, LookupError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    wanted = {f"method.{name}": tensor.shape for name, tensor in trainer.method.state_dict().items()}
-    there = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("method.")}
-    return (about, tensors) if there == wanted else None
+    expected = {f"method.{name}": tensor.shape for name, tensor in trainer.method.state_dict().items()}
+    found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("method.")}
+    return (about, tensors) if found == expected else None
 
 
 def _link(path: Path, other: Path) -> None:
-    """The same file under another name, in place of what was there; a copy where a file system has no links."""
+    """Give a file a second name, which replaces a file of that name. Where the file system has no links, copy it."""
     other.unlink(missing_ok=True)
     try:
         os.link(path, other)

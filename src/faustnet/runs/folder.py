@@ -1,4 +1,4 @@
-"""The run folder: every file in it is whole or not there, and an unfinished run can be continued."""
+"""Run folders. Every file in one is complete or does not exist, and an unfinished run can be continued."""
 
 import json
 import stat
@@ -23,105 +23,109 @@ from faustnet.training.history import history_csv
 from faustnet.training.trainer import Trainer
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
-LARGEST_JSON = 32 << 20  # bytes of one of these files
-HISTORY_TABLE = "history.csv"  # the same for spreadsheets
-NEEDED = {
+HISTORY_TABLE = "history.csv"  # the history for spreadsheets
+MODEL = "model.safetensors"
+LARGEST_JSON = 32 << 20  # bytes
+METRIC_TYPES = {
     "test_accuracy": float, "train_seconds": float, "seconds_per_image": float, "voters": list, "layer_accuracy": list,
     "first_layers_accuracy": list, "confusion": list, "forward_passes": int, "schedule": str, "epochs": int,
     "parameters": int,
 }  # fmt: skip
-MODEL = "model.safetensors"
 
 
 class Run:
-    """The folder that a recipe produced, or is producing."""
+    """Folder with the files of one training: recipe, history, metrics, environment, model, checkpoints."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.checkpoints = Checkpoints(folder)
-        self._environment: dict[str, Any] | None = None  # as the run has it, or the checkpoint that was taken up
+        self._environment: dict[str, Any] | None = None  # of this session, or of the checkpoint that was restored
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
-        """The run in a folder."""
+        """Return the run in a folder."""
         if not (folder / RECIPE).is_file():
-            raise FaustnetError(f"{folder} is not a run, which has a {RECIPE}: name a folder that 'faustnet train' made.")
+            raise FaustnetError(f"{folder} is not a run folder, without {RECIPE}: name a folder that 'faustnet train' made.")
         return cls(folder)
 
     def make_folder(self) -> None:
+        """Create the folder, if it does not exist."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FaustnetError(f"{self.folder} cannot be made ({error.strerror}): choose another --out.") from None
+            raise FaustnetError(f"{self.folder} cannot be created ({error.strerror}): choose another --out.") from None
 
     def begin(self, recipe: Recipe) -> None:
-        """Write the first file of a new run, in a folder that may have what a killed start has left."""
+        """Write the first file of a new run. The folder may contain partial files of a start that was killed."""
         self.refuse_existing()
         self.remove_partial()
         self.write(RECIPE, write_recipe(recipe).encode())
 
     def refuse_existing(self) -> None:
-        if self.folder.exists() and (not self.folder.is_dir() or any(not _is_litter(p) for p in self.folder.iterdir())):
-            raise FaustnetError(f"{self.folder} exists already: choose another --out, or continue it with --resume.")
+        """Raise an error if the folder contains anything but partial files."""
+        if self.folder.exists() and (not self.folder.is_dir() or any(not _is_leftover(p) for p in self.folder.iterdir())):
+            raise FaustnetError(f"{self.folder} already exists: choose another --out, or continue the run with --resume.")
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What it was made from."""
+        """The recipe: the contents of recipe.toml."""
         return recipe_from(read_recipe(self.folder / RECIPE))
 
     @property
     def finished(self) -> bool:
-        """Whether its training has come to the end."""
+        """Whether the training is complete."""
         return (self.folder / METRICS).exists() and (self.folder / MODEL).exists()
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """What it came to on the test images, and what that took: the contents of metrics.json."""
+        """Accuracies on the test images and costs: the contents of metrics.json."""
         metrics = self.read(METRICS)
-        self._check(METRICS, all(type(metrics.get(key)) is kind for key, kind in NEEDED.items()) and is_consistent(metrics))
+        self._check(
+            METRICS, all(type(metrics.get(key)) is kind for key, kind in METRIC_TYPES.items()) and is_consistent(metrics)
+        )
         return metrics
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """Every epoch's losses and accuracies: the contents of history.json."""
+        """Losses and accuracies of every epoch: the contents of history.json."""
         history = self.read(HISTORY, list)
         self._check(HISTORY, all(map(is_epoch, history)))
         return history
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Where it was made: the contents of environment.json."""
-        made = self.read(ENVIRONMENT)
-        here, earlier = {key: value for key, value in made.items() if key != "earlier"}, made.get("earlier", [])
-        self._check(ENVIRONMENT, isinstance(earlier, list) and all(map(is_environment, [here, *earlier])))
-        return made
+        """Versions and hardware of the training: the contents of environment.json."""
+        found = self.read(ENVIRONMENT)
+        last, earlier = {key: value for key, value in found.items() if key != "earlier"}, found.get("earlier", [])
+        self._check(ENVIRONMENT, isinstance(earlier, list) and all(map(is_environment, [last, *earlier])))
+        return found
 
     def model(self, device: torch.device = torch.device("cpu")) -> Model:
-        """What was learned, ready to predict."""
+        """Return the trained model."""
         if not (self.folder / MODEL).exists():
-            again = f"finish it with 'faustnet train --resume --out {self.folder}'"
-            raise FaustnetError(f"{self.folder} has no model yet: {again}.")
+            command = f"faustnet train --resume --out {self.folder}"
+            raise FaustnetError(f"{self.folder} has no model yet: finish the training with '{command}'.")
         return Model.load(self.folder / MODEL, device)
 
     def model_as_trained(self, device: torch.device = torch.device("cpu")) -> Model:
-        """The model, if the run's metrics are of all its classes."""
+        """Return the model. It is an error if classes were added after training, because the metrics do not cover them."""
         model, metrics = self.model(device), self.metrics
         self._check(METRICS, metrics["voters"] == model.method.voters)
         if len(model.class_names) != len(metrics["confusion"]):
             raise FaustnetError(
-                f"The model in {self.folder} has learned classes after its training, which the run's figures are not of: "
-                "measure it with 'faustnet evaluate'; or add classes to a copy, with --out."
+                f"Classes were added to the model in {self.folder} after training, and the metrics do not cover them: "
+                "use 'faustnet evaluate', or add classes to a copy with 'faustnet add-class --out'."
             )
         return model
 
     def read(self, name: str, kind: type[Any] = dict) -> Any:
-        """One of the run's JSON files, which is of this kind."""
+        """Return the contents of one of the JSON files, which must be of this type."""
         content: Any = None
         try:
             content = parse_json(self._text(name))
         except FileNotFoundError:
-            gone = "it has been deleted: put it back" if self.finished else "its training has not come that far: continue it"
-            raise FaustnetError(f"{self.folder} has no {name}: {gone}, or train anew.") from None
+            fix = "it was deleted: restore it" if self.finished else "the training has not written it yet: continue it"
+            raise FaustnetError(f"{self.folder} has no {name}: {fix}, or train again.") from None
         except (ValueError, RecursionError):
             pass
         self._check(name, isinstance(content, kind))
@@ -131,19 +135,19 @@ class Run:
         path = self.folder / name
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_JSON:
-            raise ValueError("it is none of a run's files")
+            raise ValueError("it is not a file of a run")
         return path.read_text()
 
     def _check(self, name: str, good: bool) -> None:
-        """Whether one of the run's files is as it was written."""
+        """Raise an error that says how to replace a damaged file, unless it is good."""
         if not good:
-            mend = (
-                "train the run anew elsewhere" if self.finished else "continue the run with --resume, which makes it again"
+            fix = (
+                "train again in another folder" if self.finished else "continue the run with --resume, which writes it again"
             )
-            raise FaustnetError(f"{self.folder / name} is damaged: {mend}.")
+            raise FaustnetError(f"{self.folder / name} is damaged: {fix}.")
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a whole file in place, or leave what was there."""
+        """Write a complete file, or leave the existing one as it is."""
         with self._writing(self.folder / name):
             write_whole(self.folder / name, content)
 
@@ -153,33 +157,33 @@ class Run:
             yield
         except OSError as error:
             raise FaustnetError(
-                f"{path} could not be written ({error.strerror}): make room for it, then continue with "
-                f"'faustnet train --resume --out {self.folder}' from what was saved before."
+                f"{path} could not be written ({error.strerror}): free disk space, then continue from the last checkpoint "
+                f"with 'faustnet train --resume --out {self.folder}'."
             ) from None
 
     def write_json(self, name: str, content: Any) -> None:
         self.write(name, (json.dumps(content, indent=1) + "\n").encode())
 
     def discard(self) -> None:
-        """Take back a run that has nothing worth continuing."""
+        """Remove a run that has nothing to continue from."""
         for name in (RECIPE, ENVIRONMENT, LOCK):
             (self.folder / name).unlink(missing_ok=True)
-        with suppress(OSError):  # the user may have put something else there
+        with suppress(OSError):  # the folder may contain files of the user
             self.folder.rmdir()
 
     def remove_partial(self) -> None:
-        """Files that were being written when the run was killed."""
+        """Remove files that were being written when the run was killed."""
         for path in filter(is_partial, self.folder.iterdir()):
             path.unlink()
 
     @property
     def tidy(self) -> bool:
-        """Whether nothing is left of the training of a finished run."""
-        return self.finished and not self.checkpoints.paths and not any(map(_is_litter, self.folder.iterdir()))
+        """Whether the run is finished, and has neither checkpoints nor partial files."""
+        return self.finished and not self.checkpoints.paths and not any(map(_is_leftover, self.folder.iterdir()))
 
     def conclude(self) -> bool:
-        """Whether there is nothing more to train; what is left of the training goes then. As long as there is a checkpoint,
-        figures or a model that cannot be read are made again from it."""
+        """Return whether there is nothing more to train, and if so remove the checkpoints. As long as there is a checkpoint,
+        damaged metrics or a damaged model are written again from it."""
         self.remove_partial()
         if not self.finished or (self.checkpoints.paths and not self._readable):
             return False
@@ -194,7 +198,7 @@ class Run:
             return False
 
     def note_environment(self, device: torch.device) -> None:
-        """Where the run is being made; a run that was continued says where it was made before."""
+        """Write the environment of this session, with those of earlier sessions of a continued run."""
         now = environment(device, self.recipe.seed)
         if before := self._environment_before():
             now["earlier"] = [*before.pop("earlier", ()), before]
@@ -202,32 +206,33 @@ class Run:
         self.write_json(ENVIRONMENT, now)
 
     def _environment_before(self) -> dict[str, Any] | None:
-        """As it is in its file, or if that is damaged in the checkpoint."""
+        """Return the environment in the file or, if the file is damaged, in the checkpoint."""
         with suppress(FaustnetError):
             return self.environment
         return self._environment
 
     def save(self, trainer: Trainer) -> None:
-        """Keep the trainer's state and the history so far."""
+        """Write a checkpoint, and the history so far."""
         with self._writing(self.checkpoints.last):
             self.checkpoints.save(trainer, self._environment)
         self.write_history(trainer)
 
     def write_history(self, trainer: Trainer) -> None:
+        """Write the history so far, as JSON and as CSV."""
         self.write_json(HISTORY, [asdict(epoch) for epoch in trainer.history])
         table = history_csv(trainer.history, trainer.method.learners, trainer.method.voters)
         self.write(HISTORY_TABLE, table.encode())
 
     def restore(self, trainer: Trainer) -> None:
-        """Take up the state that was saved last, if any was."""
+        """Restore the last checkpoint, if there is one."""
         self._environment = self.checkpoints.restore(trainer)
 
 
 def model_at(path: Path, device: torch.device) -> Model:
-    """Of a finished run, by its folder, or of a model file."""
+    """Return the model of a run folder, or of a model file."""
     return Model.load(path, device) if path.is_file() else Run.open(path).model(device)
 
 
-def _is_litter(path: Path) -> bool:
-    """Whether it is no more than a sign that somebody was killed."""
+def _is_leftover(path: Path) -> bool:
+    """Return whether this file was left behind by a process that was killed."""
     return is_partial(path) or path.name == LOCK

@@ -1,4 +1,4 @@
-"""Watching a training: a line for each epoch, and on a terminal a bar below them."""
+"""Progress of a training: a line for each epoch, and on a terminal a bar below them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,14 +12,14 @@ from faustnet.runs.model import Model
 from faustnet.training.history import Epoch
 from faustnet.training.trainer import Trainer
 
-CELL = 9  # characters of a column
-UNEVEN = 3  # times as many training images in one class as in another
-FEW = 10  # training images of a class
-SHOWN = 5  # classes that are named before the rest is counted
+CELL = 9  # characters per column
+UNEVEN = 3  # ratio of the largest to the smallest class from which a warning is printed
+FEW = 10  # training images of a class below which a warning is printed
+SHOWN = 5  # classes that a warning names
 
 
-class Lines:
-    """Prints to standard error, so that what a command answers can be piped on."""
+class ConsoleProgress:
+    """Prints the progress to standard error, so that the standard output has only the result."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -42,14 +42,14 @@ class Lines:
         layers = f"{recipe.network.kind} layers {'-'.join(map(str, recipe.network.widths))}"
         count = sum(parameter.numel() for parameter in method.parameters())
         for line in data.left_out:
-            self.console.print(printable(f"left out: {line}"))
+            self.console.print(printable(f"skipped: {line}"))
         self.console.print(
             f"{recipe.method} on {printable(data.name)}: {len(trainer.train.labels):,} training images of {shape}, "
             f"{len(model.class_names)} classes\n"
             f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
             f"{trainer.schedule.about} on {trainer.device.type}"
         )
-        for line in [*about_files(data, trainer), *about_classes(data, trainer)]:
+        for line in [*_notes_on_streaming(data, trainer), *_notes_on_classes(data, trainer)]:
             self.console.print(line)
         if trainer.history or trainer.batch:
             done = len(trainer.history)
@@ -79,18 +79,18 @@ class Lines:
         self.bar.stop()
 
 
-def about_files(data: DataSet, trainer: Trainer) -> list[str]:
-    """Whether images that lie in shards are read while training, or were before."""
+def _notes_on_streaming(data: DataSet, trainer: Trainer) -> list[str]:
+    """Say whether images in shards are read during training, or were read before it."""
     pixels = data.train.pixels
     if isinstance(pixels, torch.Tensor):
         return []
     size = f"{pixels.size / 1e9:.1f} GB" if pixels.size >= 1e8 else f"{pixels.size / 1e6:.1f} MB"
-    how = "are read from disk while training" if trainer.schedule.feed.streams else "fit in memory and were read"
+    how = "are read from disk during training" if trainer.schedule.feed.streams else "fit in memory and were read into it"
     return [f"{size} of images {how}"]
 
 
-def about_classes(data: DataSet, trainer: Trainer) -> list[str]:
-    """Classes that have far more training images than others, few, or nothing to be tested on."""
+def _notes_on_classes(data: DataSet, trainer: Trainer) -> list[str]:
+    """Warn about uneven classes, classes with few training images, and classes without test images."""
     names = data.class_names
     trained, tested = (torch.bincount(x, minlength=len(names)).tolist() for x in (trainer.train.labels, data.test.labels))
     most, least = max(trained), min(trained)
@@ -99,7 +99,7 @@ def about_classes(data: DataSet, trainer: Trainer) -> list[str]:
         large, small = names[trained.index(most)], names[trained.index(least)]
         lines.append(
             f"uneven classes: {large!r} has {most:,} training images and {small!r} {least:,}; "
-            "--set training.balance=true shows all of them equally often"
+            "--set training.balance=true draws all classes equally often"
         )
     if few := [f"{name!r} {count}" for name, count in zip(names, trained, strict=True) if count < FEW]:
         lines.append(f"few training images: {_listed(few)}")

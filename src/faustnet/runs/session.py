@@ -1,4 +1,4 @@
-"""Training a recipe into a run folder, by one process or by several ranks."""
+"""Train a recipe into a run folder, in one process or in several ranks."""
 
 import math
 import time
@@ -20,16 +20,15 @@ from faustnet.training.history import Epoch
 from faustnet.training.signals import stopped_by_signals
 from faustnet.training.trainer import Diverged, Trainer
 
-SAVE_EVERY = 1.0  # seconds at least, so that short epochs are not spent on writing; a stopped run is saved at once
-DATA = "data set"
+SAVE_EVERY = 1.0  # smallest number of seconds between checkpoints; an interrupted run is saved at once
 
 
 class Stopped(KeyboardInterrupt):
-    """A training was interrupted, and its state is saved; like any interrupt, it ends what it is not caught by."""
+    """The training was interrupted, and its state is saved. A script that does not catch it ends, as after any Ctrl-C."""
 
 
 class Progress(Protocol):
-    """Somebody who watches a training."""
+    """Receives the events of a training."""
 
     def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None: ...
     def batch(self) -> None: ...
@@ -48,34 +47,27 @@ def train(
     data: DataSet | None = None,
     communicator: Communicator | None = None,
 ) -> Run:
-    """Train a recipe into a folder, or continue the run that is there, on the recipe's data set, which may have been read
-    already. Everything that a user may have got wrong is found out before the folder is made. Raises Stopped when it was
-    interrupted. With several ranks this is what the first one does, and the others `follow`."""
+    """Train a recipe into a folder, or continue the run in it, and return the run. Raises Stopped if it was interrupted.
+
+    `data` is the data set of the recipe, if it has been read already. Mistakes of the user are found before the folder is
+    created. Of several ranks, the first calls this function, and the others call `follow`.
+    """
     communicator = communicator or SingleProcess()
     recipe = replace(recipe, dataset=absolute_name(recipe.dataset))
     run = _open_to_resume(folder, recipe) if resume else Run(folder)
-    with ExitStack() as held:
-        finished = resume and run.tidy
-        if resume and not finished:
-            held.enter_context(folder_lock(folder))
-            finished = run.conclude()
-        elif not resume:
-            check_unlocked(folder)
-            run.refuse_existing()
-        communicator.broadcast(finished)
-        if finished:
+    with ExitStack() as locks:
+        if communicator.broadcast(_is_finished(run, resume, locks)):
             return run
-        data = data or data_of(recipe, data_dir)
-        communicator.barrier()  # the others read the data when they have been downloaded
-        model, trainer = set_up(recipe, data, device, communicator)
-        communicator.require_equal(digest(data) if not communicator.alone else "", DATA)
+        data = data or _read_data(recipe, data_dir)
+        communicator.barrier()  # the other ranks read the data after they were downloaded
+        model, trainer = _set_up_equally(recipe, data, device, communicator)
         if ranks := current_ranks():
             ranks.set_run_folder(str(folder))
         if resume:
             run.restore(trainer)
         else:
             run.make_folder()
-            held.enter_context(folder_lock(folder))
+            locks.enter_context(folder_lock(folder))
             run.begin(recipe)
         run.note_environment(device)
         if not communicator.alone:
@@ -84,14 +76,27 @@ def train(
         try:
             _train(run, trainer, progress)
         except Stopped:
-            communicator.barrier()  # the others may end when all is saved
+            communicator.barrier()  # the other ranks end after the state is saved
             raise
         _write_result(run, model, trainer, data.test)
     return run
 
 
+def _is_finished(run: Run, resume: bool, locks: ExitStack) -> bool:
+    """Return whether there is nothing to train. Locks the folder of an unfinished run, and refuses a folder that a new run
+    cannot use."""
+    if not resume:
+        check_unlocked(run.folder)
+        run.refuse_existing()
+        return False
+    if run.tidy:
+        return True
+    locks.enter_context(folder_lock(run.folder))
+    return run.conclude()
+
+
 def _train(run: Run, trainer: Trainer, progress: Progress) -> None:
-    """To the end, keeping the state from time to time."""
+    """Train to the end, and write checkpoints."""
     saved = -math.inf
 
     def on_epoch(epoch: Epoch) -> None:
@@ -115,66 +120,69 @@ def _train(run: Run, trainer: Trainer, progress: Progress) -> None:
         raise Stopped(run.folder)
 
 
-def data_of(recipe: Recipe, data_dir: Path | None) -> DataSet:
-    """What a recipe is trained and tested on."""
-    how = recipe.data
-    return load_data(recipe.dataset, data_dir, how.image_size, strict=how.strict, stream=how.stream)
-
-
 def follow(recipe: Recipe, grid: RankGrid, *, data_dir: Path | None) -> None:
-    """Train what the first rank trains, as another one: with no folder, and from the first one's state. Raises Stopped when
-    all were interrupted."""
+    """Train together with the first rank, from its state, without writing files. Raises Stopped if the training was
+    interrupted."""
     recipe = replace(recipe, dataset=absolute_name(recipe.dataset))
-    if grid.broadcast(True):  # the run was finished before
+    if grid.broadcast(True):  # the run is finished
         return
     grid.barrier()  # the first rank may have to download the data
-    data = data_of(recipe, data_dir)
-    _, trainer = set_up(recipe, data, grid.device, grid)
-    grid.require_equal(digest(data), DATA)
+    _, trainer = _set_up_equally(recipe, _read_data(recipe, data_dir), grid.device, grid)
     trainer.restore(*grid.broadcast(trainer.state_on_host()))
     with stopped_by_signals(trainer):
         complete = trainer.run(lambda: None, lambda epoch: None)
     if not complete:
-        grid.barrier()  # the first rank has saved the state
+        grid.barrier()  # until the first rank has saved the state
         raise Stopped
+
+
+def _read_data(recipe: Recipe, data_dir: Path | None) -> DataSet:
+    settings = recipe.data
+    return load_data(recipe.dataset, data_dir, settings.image_size, strict=settings.strict, stream=settings.stream)
+
+
+def _set_up_equally(
+    recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator
+) -> tuple[Model, Trainer]:
+    """Set up, and check that all ranks have the same data."""
+    found = set_up(recipe, data, device, communicator)
+    if not communicator.alone:
+        digest = repr((data.class_names, data.train.digest(), data.test.digest()))
+        communicator.require_equal(digest, "data set")
+    return found
 
 
 def set_up(
     recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator | None = None
 ) -> tuple[Model, Trainer]:
-    """An untrained model, and the trainer that will train it on the training images or all but a validation split."""
-    images, held_out = divided(recipe, data)
+    """Return an untrained model, and a trainer for it."""
+    images, held_out = validation_split(recipe, data)
     recipe.data.augmentation.check(images.shape)
     images = images.to(device)
     model = Model.fresh(recipe, images, data.class_names).to(device)
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
-    measured = model.source(held_out.to(device))
+    evaluated = model.source(held_out.to(device))
     settings = recipe.training, recipe.optimiser, recipe.seed
-    return model, Trainer(model.method, source, measured, *settings, communicator)
+    return model, Trainer(model.method, source, evaluated, *settings, communicator)
 
 
-def divided(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
-    """The images that a recipe trains on, and those it is measured on meanwhile: a validation split, or the test images."""
+def validation_split(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
+    """Return the images to train on, and those to evaluate on during training: a validation split, or the test images."""
     share = recipe.training.validation
     return data.train.split(share, seed=0) if share else (data.train, data.test)
-
-
-def digest(data: DataSet) -> str:
-    """Another one if the classes or the images are others."""
-    return repr((data.class_names, data.train.digest(), data.test.digest()))
 
 
 def _open_to_resume(folder: Path, recipe: Recipe) -> Run:
     run = Run.open(folder)
     for key, (begun, asked) in differences(run.recipe, recipe).items():
         raise FaustnetError(
-            f"{folder} was begun with another {key}, {begun!r} and not {asked!r}: leave it as it was, or start a new run."
+            f"{folder} was started with {key} = {begun!r}, got {asked!r}: leave it unchanged, or start a new run."
         )
     return run
 
 
 def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> None:
-    """The model, what it is worth on the test images, and nothing that was needed only to get there."""
+    """Write the history, the model and its metrics on the test images, and remove the checkpoints."""
     result = model.measure(test.to(trainer.device))
     history = trainer.history
     metrics = {

@@ -1,4 +1,4 @@
-"""Curves of a training for TensorBoard, in its own files."""
+"""TensorBoard files of a training."""
 
 import io
 import json
@@ -11,27 +11,27 @@ from typing import Any
 from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
 from faustnet.runs.model import Model
-from faustnet.runs.progress import Lines
+from faustnet.runs.progress import ConsoleProgress
 from faustnet.runs.recipes import dotted, write_recipe
 from faustnet.runs.session import Progress
 from faustnet.system.files import write_whole
 from faustnet.training.history import Epoch, curves
 from faustnet.training.trainer import Trainer
 
-FOLDER = "tensorboard"  # in a run's
+FOLDER = "tensorboard"  # in the run folder
 
 
-def watching(run: Path, tensorboard: bool) -> Progress:
-    """Who watches a training: lines on the screen, and TensorBoard where it is asked for or has watched before."""
-    folder = run / FOLDER
-    return TensorBoard(folder, Lines()) if tensorboard or folder.is_dir() else Lines()
+def make_progress(run: Path, tensorboard: bool) -> Progress:
+    """Return the progress of a training: on the console, and for TensorBoard if requested or if the run already has it."""
+    folder, console = run / FOLDER, ConsoleProgress()
+    return TensorBoard(folder, console) if tensorboard or folder.is_dir() else console
 
 
 class TensorBoard:
-    """Writes every epoch's curves and the recipe into a folder while another watches too.
+    """Writes the recipe and the curves of every epoch into a folder, and passes all events on to another progress.
 
-    A training that is continued gets a new file with all of its epochs in place of the old one: no epoch is missing, and
-    none is there twice. Nothing is written before an epoch is complete.
+    A resumed training replaces the old file by a new one with all epochs, so that no epoch is missing and none appears
+    twice. Nothing is written before the first epoch is complete.
     """
 
     def __init__(self, folder: Path, other: Progress):
@@ -42,7 +42,7 @@ class TensorBoard:
             self.messages = import_module("tensorboard.compat.proto.event_pb2")
         except ImportError:
             raise FaustnetError(
-                "--tensorboard needs the package tensorboard: install it with pip install 'faustnet[tensorboard]'."
+                "TensorBoard files need the package tensorboard: install it with pip install 'faustnet[tensorboard]'."
             ) from None
 
     def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
@@ -61,8 +61,8 @@ class TensorBoard:
                     file.write(self._records(self._events(epoch)))
         except OSError as error:
             raise FaustnetError(
-                f"{self.folder} could not be written to ({error.strerror}): make room for it, then continue with "
-                f"'faustnet train --resume --out {self.folder.parent}' from what was saved before."
+                f"{self.folder} could not be written to ({error.strerror}): free disk space, then continue from the last "
+                f"checkpoint with 'faustnet train --resume --out {self.folder.parent}'."
             ) from None
         self.other.epoch(epoch)
 
@@ -70,7 +70,7 @@ class TensorBoard:
         self.other.end()
 
     def _start(self) -> Path:
-        """A file with all that there is so far; its name says that it comes after those that it replaces."""
+        """Write a file with all epochs so far. Its name sorts after those of the files that it replaces."""
         self.folder.mkdir(exist_ok=True)
         old = list(self.folder.glob("events.out.tfevents.*"))
         path = self.folder / f"events.out.tfevents.{int(time.time()):010d}.{os.getpid()}"
@@ -82,7 +82,7 @@ class TensorBoard:
         return path
 
     def _opening(self) -> list[Any]:
-        """What every file begins with, a word to forget what came before, and the recipe."""
+        """Return the first events of a file: its version, a session start, which hides earlier events, and the recipe."""
         recipe, summary = self.model.recipe, self.torch_part.summary
         log = self.messages.SessionLog(status=self.messages.SessionLog.START)
         values = {

@@ -1,4 +1,4 @@
-"""Whether the facts in a run's JSON files are what they were when they were written, whoever has had them since."""
+"""Checks that the JSON files of a run contain what was written into them."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from faustnet.training.history import Epoch
 
 
 def parse_json(text: str) -> Any:
-    """JSON of finite numbers."""
+    """Parse JSON. NaN and infinity are errors."""
     return json.loads(text, parse_float=_finite, parse_constant=_finite)
 
 
@@ -22,7 +22,7 @@ def _finite(text: str) -> float:
 
 
 def is_consistent(metrics: dict[str, Any]) -> bool:
-    """Whether figures of each voter are of as many voters, and a confusion has a row and a column for each class."""
+    """Return whether there is one accuracy per voter, and the confusion matrix is square and not empty."""
     voters, confusion = metrics["voters"], metrics["confusion"]
     by_voter = (metrics["layer_accuracy"], metrics["first_layers_accuracy"])
     return (
@@ -36,7 +36,7 @@ def is_consistent(metrics: dict[str, Any]) -> bool:
 
 
 def is_epoch(found: Any) -> bool:
-    """Whether this is a line of the history as it was written."""
+    """Return whether this is one epoch of a history."""
     if not isinstance(found, dict) or found.keys() != {field.name for field in fields(Epoch)}:
         return False
     lists = [found[name] for name in ("losses", "layer_accuracy", "first_layers_accuracy")]
@@ -50,7 +50,8 @@ def is_epoch(found: Any) -> bool:
 
 
 def is_epoch_of(found: Any, learners: int, voters: int) -> bool:
-    """The same of a training with so many learners and voters; an epoch that was not measured has no accuracies."""
+    """Return whether this is one epoch of a training with these numbers of learners and voters. An epoch without evaluation
+    has no accuracies."""
     accuracies = ("layer_accuracy", "first_layers_accuracy")
     return (
         is_epoch(found) and len(found["losses"]) == learners and all(len(found[name]) in (0, voters) for name in accuracies)
@@ -58,7 +59,7 @@ def is_epoch_of(found: Any, learners: int, voters: int) -> bool:
 
 
 def is_environment(found: Any) -> bool:
-    """Whether these are facts of one machine."""
+    """Return whether this describes the environment of one session."""
     return (
         isinstance(found, dict)
         and "earlier" not in found

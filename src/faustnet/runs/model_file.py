@@ -1,0 +1,102 @@
+"""The format of model files: a safetensors file with the weights, and the recipe and the classes in its header."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from faustnet.data import Scaling
+from faustnet.errors import FaustnetError, require
+from faustnet.methods import Method
+from faustnet.runs.recipes import as_table, recipe_from
+from faustnet.runs.tensor_file import ABOUT, Tensors, is_intact, pack
+from faustnet.system.randomness import seeded
+
+if TYPE_CHECKING:
+    from faustnet.runs.model import Model
+
+FORMAT = 1
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
+
+
+def file_contents(model: "Model") -> bytes:
+    """Return the contents of a model file."""
+    tensors = {f"method.{name}": tensor for name, tensor in model.method.state_dict().items()}
+    tensors |= {"scaling.mean": model.scaling.mean, "scaling.deviation": model.scaling.deviation}
+    about = {
+        "format": FORMAT,
+        "recipe": as_table(model.recipe),
+        "class_names": model.class_names,
+        "shape": model.shape,
+        "of_bytes": model.of_bytes,
+        "threshold": model.threshold,
+    }
+    return pack(tensors, about)
+
+
+def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the fields of `Model`, on the CPU, from the metadata and the tensors of a model file. `source` names the file
+    in error messages; `dtype` is that of the weights."""
+    try:
+        about: dict[str, Any] = json.loads(metadata[ABOUT])
+        if about["format"] != FORMAT:
+            raise FaustnetError(f"{source} was written by another version of faustnet: use that version, or train again.")
+        recipe, names = recipe_from(about["recipe"]), tuple(map(str, about["class_names"]))
+        channels, height, width = map(int, about["shape"])
+        shape, of_bytes = (channels, height, width), bool(about["of_bytes"])
+        threshold = about.get("threshold")  # the first files of version 0.1 have none
+        threshold = None if threshold is None else float(threshold)
+        intact = is_intact(tensors, about)
+        scaling = Scaling(*(_scale(tensors[f"scaling.{name}"], channels) for name in ("mean", "deviation")))
+        weights = {name.removeprefix("method."): tensor for name, tensor in tensors.items() if name[:8] != "scaling."}
+        if len(recipe.network.widths) > len(weights):
+            raise ValueError("it has fewer tensors than layers")
+        with torch.device("meta"):  # needs no memory, whatever the recipe says
+            check_weights(recipe.build_method(shape, len(names)), weights, source)
+        with seeded(0):
+            method = recipe.build_method(shape, len(names)).to(dtype)
+    except MALFORMED as error:
+        raise FaustnetError(f"{source} is not a faustnet model, or is damaged ({error!r}).") from None
+    require(intact, f"{source} is damaged or was changed: delete it, and train the run again with --resume.")
+    method.load_state_dict(weights)
+    return {
+        "recipe": recipe, "method": method.eval(), "class_names": names, "shape": shape, "scaling": scaling,
+        "of_bytes": of_bytes, "threshold": threshold,
+    }  # fmt: skip
+
+
+def check_weights(method: Method, tensors: Tensors, source: str | Path) -> None:
+    """Refuse tensors that are not exactly those of a method: their names, shapes and types."""
+    expected = method.state_dict()
+    if odd := sorted(set(expected) ^ set(tensors)):
+        how = "missing" if odd[0] in expected else "not in the model"
+        raise FaustnetError(f"{source} does not match its recipe: {odd[0]} is {how}.")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            raise FaustnetError(
+                f"{source} does not match its recipe: the shape of {name} is {dimensions(tensor.shape)}, "
+                f"but must be {dimensions(expected[name].shape)}."
+            )
+        is_double = tensor.dtype == torch.float64 and expected[name].is_floating_point()  # from FaustClassifier
+        if tensor.dtype != expected[name].dtype and not is_double:
+            raise FaustnetError(
+                f"{source} does not match its recipe: the type of {name} is {tensor.dtype}, "
+                f"but must be {expected[name].dtype}."
+            )
+        if not tensor.isfinite().all():
+            raise FaustnetError(f"{source} cannot be used: {name} contains values that are not finite.")
+
+
+def dimensions(shape: Sequence[int]) -> str:
+    """Return a shape as text, such as 1×28×28."""
+    return "×".join(map(str, shape))
+
+
+def _scale(tensor: Tensor, channels: int) -> Tensor:
+    """Return a mean or a deviation of each channel. → (channels, 1, 1)"""
+    if tensor.dtype != torch.float32 or not tensor.isfinite().all():
+        raise ValueError("its scaling is not finite float32")
+    return tensor.view(channels, 1, 1)

@@ -1,0 +1,79 @@
+"""Recipe files: TOML files of the user, and the recipes that come with the package."""
+
+import json
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from faustnet.errors import STEERING, FaustnetError, unknown
+from faustnet.runs.recipes.recipe import Recipe
+from faustnet.runs.recipes.tables import as_table
+
+FAMILIES = ("best/DATASET/NAME", "paper/METHOD", "tuned/DATASET/METHOD")  # of recipes that come with the package
+LARGEST_FILE = 16 << 10  # bytes; parsing a key takes time quadratic in the number of its parts
+FOLDER = files("faustnet.runs.recipes")
+
+
+def read_recipe(name: str | Path) -> dict[str, Any]:
+    """Return the tables of a TOML file, or of a recipe that comes with the package, by name."""
+    path = Path(name)
+    try:
+        if not path.exists() and str(name) in shipped_recipes():
+            return shipped_recipe(str(name))
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
+            raise ValueError(f"it is not a file of at most {LARGEST_FILE:,} bytes")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise unknown("recipe", str(name), shipped_recipes(), " or a file", kinds_of_recipes()) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise FaustnetError(f"The recipe {name} cannot be read ({error}): fix the file.") from None
+
+
+def shipped_recipe(name: str) -> dict[str, Any]:
+    """Return the tables of a recipe that comes with the package."""
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def shipped_recipes() -> list[str]:
+    """Return the names of the recipes that come with the package."""
+    return sorted(_names_in(FOLDER))
+
+
+def kinds_of_recipes() -> list[str]:
+    """Return the names of the recipes that come with the package, with patterns for the families."""
+    return [*(name for name in shipped_recipes() if "/" not in name), *FAMILIES]
+
+
+def _names_in(folder: Traversable) -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from (f"{entry.name}/{name}" for name in _names_in(entry))
+        elif entry.name.endswith(".toml"):
+            yield entry.name.removesuffix(".toml")
+
+
+def write_recipe(recipe: Recipe) -> str:
+    """Return the whole recipe as TOML, for `--recipe`."""
+    return to_toml(as_table(recipe))
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """Return the tables of a recipe as TOML."""
+    lines = [_line(key, value) for key, value in table.items() if not isinstance(value, dict)]
+    for section, values in table.items():
+        if isinstance(values, dict):  # TOML has no null: an option that is None is left out
+            given = (_line(key, value) for key, value in values.items() if value is not None)
+            lines += ["", f"[{section}]", *given]
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: str, value: Any) -> str:
+    # JSON and TOML write strings, numbers, booleans and lists alike, except that TOML allows neither pairs of surrogates
+    # nor unescaped control characters.
+    written = json.dumps(value, ensure_ascii=False)
+    return f"{key} = " + STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", written)

@@ -1,0 +1,85 @@
+"""The recipe: all settings that determine a run, as frozen dataclasses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from faustnet.data import STREAM, Augmentation
+from faustnet.errors import require
+from faustnet.methods import Method, PredictionSettings, build, method_named
+from faustnet.nn.network import NetworkSettings, Shape
+from faustnet.runs.recipes.values import convert_values
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.settings import TrainingSettings
+
+LARGEST_IMAGE = 512  # pixels per side of the user's own images
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """How images are read and augmented.
+
+    `flip` mirrors images at random. `crop` is the largest shift and `cutout` the side of the hidden square, in pixels.
+    `rotation` is the largest angle in degrees, in both directions, and `zoom` the largest change of each side, as a
+    fraction of it.
+
+    `image_size` and `strict` are for folders of images: the side of the images in pixels, or 0 to keep a small common
+    size; and whether an unreadable file is an error instead of being skipped. `stream` is for folders of shards: whether
+    images are read from disk during training, "always", "never", or "auto": if they do not fit in memory.
+    """
+
+    flip: bool = False
+    crop: int = 0
+    cutout: int = 0
+    rotation: float = 0.0
+    zoom: float = 0.0
+    image_size: int = 0
+    strict: bool = False
+    stream: str = "auto"
+
+    def __post_init__(self) -> None:
+        require(self.crop >= 0, f"data.crop must be 0 pixels or more, got {self.crop}.")
+        require(self.cutout >= 0, f"data.cutout must be 0 pixels or more, got {self.cutout}.")
+        require(0 <= self.rotation <= 180, f"data.rotation must be from 0 to 180 degrees, got {self.rotation}.")
+        require(0 <= self.zoom < 1, f"data.zoom must be at least 0 and below 1, got {self.zoom}.")
+        require(
+            0 <= self.image_size <= LARGEST_IMAGE,
+            f"data.image_size must be from 1 to {LARGEST_IMAGE} pixels, or 0 to keep the size, got {self.image_size}.",
+        )
+        require(self.stream in STREAM, f"data.stream must be one of {', '.join(STREAM)}, got {self.stream!r}.")
+
+    @property
+    def augmentation(self) -> Augmentation:
+        return Augmentation(self.flip, self.crop, self.cutout, self.rotation, self.zoom)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All settings that determine a run. `options` are those of the method, including its defaults."""
+
+    dataset: str = "digits"
+    method: str = "faust-representative"
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    prediction: PredictionSettings = field(default_factory=PredictionSettings)
+
+    def __post_init__(self) -> None:
+        method = method_named(self.method)
+        given = convert_values(self.options, method.option_types(), "options")
+        object.__setattr__(self, "options", method.options() | given)  # with the defaults, so that a run stores them all
+        require(self.seed >= 0, f"seed must be 0 or more, got {self.seed}.")
+        require(
+            self.training.schedule != "greedy" or not self.data.augmentation,
+            "training.schedule greedy caches activations, so it cannot augment images: use another schedule, or leave "
+            "out flip, crop, cutout, rotation and zoom.",
+        )
+
+    def build_method(self, shape: Shape, classes: int) -> Method:
+        """Build the untrained method for images of this shape. Draws its weights from torch's global generator."""
+        method = build(self.method, shape, classes, self.network, self.options)
+        method.set_prediction(self.prediction)
+        return method
