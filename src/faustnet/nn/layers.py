@@ -6,7 +6,6 @@ loss, and a forward pass trains nothing.
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,11 +34,6 @@ class Layer(nn.Module, ABC):
         super().__init__()
         self.inputs, self.outputs, self.embedding_size = inputs, outputs, embedding_size
         self.dropout = dropout
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "passed_on" in state:  # the name of `outputs` in pickles of version 0.1
-            state["outputs"] = state.pop("passed_on")
-        super().__setstate__(state)
 
     def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(R, inputs) → activation (R, outputs), embedding (R, embedding_size)"""
