@@ -14,80 +14,42 @@ if TYPE_CHECKING:
     from faustnet import data, losses, methods, nn, testing
     from faustnet.api import load, train
     from faustnet.estimator import FaustClassifier
-    from faustnet.methods import LocalMethod, Method
-    from faustnet.methods.backprop import Backprop
-    from faustnet.methods.centroid import FaustCentroid
-    from faustnet.methods.collaborative import CollaborativeFF
-    from faustnet.methods.cwc import CwC
-    from faustnet.methods.faust import FaustRepresentative
-    from faustnet.methods.ffcm import FFCM
-    from faustnet.methods.forward_forward import ForwardForward
-    from faustnet.methods.prototype import FaustPrototype
-    from faustnet.methods.symba import SymBa
-    from faustnet.methods.trifecta import Trifecta
-    from faustnet.methods.vanilla import FaustTriplet, FaustTuplet
+    from faustnet.methods import (
+        FFCM,
+        Backprop,
+        CollaborativeFF,
+        CwC,
+        FaustCentroid,
+        FaustPrototype,
+        FaustRepresentative,
+        FaustTriplet,
+        FaustTuplet,
+        ForwardForward,
+        LocalMethod,
+        Method,
+        SymBa,
+        Trifecta,
+    )  # fmt: skip
     from faustnet.nn.network import Network
     from faustnet.runs.folder import Run
     from faustnet.runs.model import Model
     from faustnet.training.trainer import Trainer
 
 __all__ = [
-    "FFCM",
-    "Backprop",
-    "CollaborativeFF",
-    "CwC",
-    "FaustCentroid",
-    "FaustClassifier",
-    "FaustPrototype",
-    "FaustRepresentative",
-    "FaustTriplet",
-    "FaustTuplet",
-    "FaustnetError",
-    "ForwardForward",
-    "LocalMethod",
-    "Method",
-    "Model",
-    "Network",
-    "Run",
-    "SymBa",
-    "Trainer",
-    "Trifecta",
-    "__version__",
-    "data",
-    "load",
-    "losses",
-    "methods",
-    "nn",
-    "testing",
-    "train",
-]
+    "FFCM", "Backprop", "CollaborativeFF", "CwC", "FaustCentroid", "FaustClassifier", "FaustPrototype",
+    "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "ForwardForward", "LocalMethod", "Method",
+    "Model", "Network", "Run", "SymBa", "Trainer", "Trifecta", "__version__", "data", "load", "losses", "methods", "nn",
+    "testing", "train",
+]  # fmt: skip
+
+_MODULES = ("data", "losses", "methods", "nn", "testing")
+_PLACES = {  # all other names come from faustnet.methods
+    "FaustClassifier": "estimator", "Model": "runs.model", "Network": "nn.network", "Run": "runs.folder",
+    "Trainer": "training.trainer", "load": "api", "train": "api",
+}  # fmt: skip
 
 __getattr__ = lazy_attributes(
-    __name__,
-    {
-        "Backprop": "faustnet.methods.backprop",
-        "CollaborativeFF": "faustnet.methods.collaborative",
-        "CwC": "faustnet.methods.cwc",
-        "FFCM": "faustnet.methods.ffcm",
-        "FaustCentroid": "faustnet.methods.centroid",
-        "FaustClassifier": "faustnet.estimator",
-        "FaustPrototype": "faustnet.methods.prototype",
-        "FaustRepresentative": "faustnet.methods.faust",
-        "FaustTriplet": "faustnet.methods.vanilla",
-        "FaustTuplet": "faustnet.methods.vanilla",
-        "ForwardForward": "faustnet.methods.forward_forward",
-        "LocalMethod": "faustnet.methods",
-        "Method": "faustnet.methods",
-        "Model": "faustnet.runs.model",
-        "Network": "faustnet.nn.network",
-        "Run": "faustnet.runs.folder",
-        "SymBa": "faustnet.methods.symba",
-        "Trainer": "faustnet.training.trainer",
-        "Trifecta": "faustnet.methods.trifecta",
-        "load": "faustnet.api",
-        "train": "faustnet.api",
-    },
-    modules=("data", "losses", "methods", "nn", "testing"),
+    __name__, {name: f"faustnet.{_PLACES.get(name, 'methods')}" for name in {*__all__} - {*_MODULES}}, _MODULES
 )
 
 

@@ -30,7 +30,9 @@ def unknown(what: str, name: str, known: Iterable[str], besides: str = "", shown
     followed by `besides`; `shown` is listed instead where `known` is too long."""
     known = list(known)
     near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(shown or known) or 'none'}{besides}."
+    hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(shown or known)}{besides}."
+    if not known:
+        hint = "there are none to choose from."
     return FaustnetError(f"There is no {what} {name!r}: {hint}")
 
 

@@ -1,7 +1,7 @@
 """Networks: sequences of layers, and how one is built from settings."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, cast
 
@@ -78,6 +78,13 @@ class NetworkSettings:
             len(set(self.pools)) == len(self.pools) and set(self.pools) <= set(range(1, count + 1)),
             f"network.pools must contain different layer numbers from 1 to {count}, got {list(self.pools)}.",
         )
+
+    def check_used(self, *names: str, method: str) -> None:
+        """Refuse settings that a method would ignore: all but the named ones must have their default values."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name not in names and value != field.default:
+                raise FaustnetError(f"network.{field.name} has no effect on {method}, got {value!r}: leave it out.")
 
     def weights(self, shape: Shape) -> int:
         """Return the approximate number of weights for images of this shape."""

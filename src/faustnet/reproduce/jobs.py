@@ -88,7 +88,7 @@ class Table1Job(Job):
             others = ", ".join(methods_with_recipes([self.family], [self.dataset]))
             raise FaustnetError(
                 f"{self.method} has no {self.family} recipe ({self.recipe_name}): use --recipes {DEFAULT} to train it with "
-                f"default settings, or choose --methods among {others}."
+                f"default settings, another of --recipes {', '.join(FAMILIES)}, or --methods among {others}."
             )
 
     @property
