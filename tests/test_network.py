@@ -58,3 +58,9 @@ def test_dropout_and_input_dropout_are_separate() -> None:
 def test_invalid_network_settings_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(FaustnetError):
         NetworkSettings(**settings)
+
+
+def test_settings_that_a_method_would_ignore_are_refused() -> None:
+    NetworkSettings((10,), 8, dropout=0.1).check_used("widths", "embedding", "dropout", method="mine")
+    with pytest.raises(FaustnetError, match=r"network\.norm has no effect on mine, got 'batch': leave it out"):
+        NetworkSettings((10,), 8, norm="batch").check_used("widths", "embedding", method="mine")

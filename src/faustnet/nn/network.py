@@ -83,8 +83,10 @@ class NetworkSettings:
         """Refuse settings that a method would ignore: all but the named ones must have their default values."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name not in names and value != field.default:
-                raise FaustnetError(f"network.{field.name} has no effect on {method}, got {value!r}: leave it out.")
+            require(
+                field.name in names or value == field.default,
+                f"network.{field.name} has no effect on {method}, got {value!r}: leave it out.",
+            )
 
     def weights(self, shape: Shape) -> int:
         """Return the approximate number of weights for images of this shape."""
