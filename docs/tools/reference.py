@@ -75,6 +75,7 @@ PYTHON = f"""# Python
 The public Python API. Everything else in the package may change without notice. Shapes of tensors are given in
 brackets: n images, C classes, and (c, h, w) for the channels, height and width of an image.
 """
+LISTED = re.compile(r"(Args|Attributes|Options):\n    ")  # a section of a docstring
 PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to document; None: all
     "Train and predict": {
         faustnet.train: None,
@@ -165,15 +166,13 @@ def recipes() -> Iterator[str]:
     for section, settings in vars(Recipe()).items():
         if is_dataclass(settings):
             yield f"## [{section}]"
-            yield _prose(type(settings))
-            yield _options(base[section])
+            yield from _with_options(type(settings), base[section])
     yield "## [options]"
     yield "The options depend on the method."
     for method in METHODS.values():
         yield f"### {method.name}"
         yield f"{method.summary[0].upper()}{method.summary[1:]}."
-        yield _prose(method)
-        yield _options(method.options())
+        yield from _with_options(method, method.options())
     names = shipped_recipes()
     best, paper, tuned = FAMILIES
     listed = ", ".join(f"`{name}`" for name in names if not name.startswith(("tuned/", "paper/")) and "/" in name)
@@ -181,8 +180,14 @@ def recipes() -> Iterator[str]:
     yield SHIPPED.format(plain=plain, best=best, paper=paper, tuned=tuned, names=listed)
 
 
-def _options(values: Mapping[str, Any]) -> str:
-    return table(["key", "default"], [[f"`{key}`", _value(value)] for key, value in values.items()])
+def _with_options(thing: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the docstring of settings or of a method, with its list of arguments or options as a table."""
+    *prose, last = _paragraphs(thing)
+    listed = LISTED.match(last)
+    yield "\n\n".join(prose if listed else [*prose, last])
+    about = _entries(last) if listed else {}
+    rows = [[f"`{key}`", about.get(key, "see above"), _value(value)] for key, value in defaults.items()]
+    yield table(["key", "description", "default"], rows) if rows else "This method has no options."
 
 
 def _value(value: Any) -> str:
@@ -255,16 +260,27 @@ def _fields(kind: type) -> str:
 
 
 def _prose(thing: Any) -> str:
-    """The docstring, except the automatic one of a dataclass."""
+    return "\n\n".join(map(_paragraph, _paragraphs(thing)))
+
+
+def _paragraphs(thing: Any) -> list[str]:
+    """The paragraphs of the docstring, except the automatic one of a dataclass."""
     text = inspect.getdoc(thing) or ""
-    parts = re.split(r"\n\s*\n", "" if text.startswith(f"{thing.__name__}(") else text)
-    return "\n\n".join(map(_paragraph, parts))
+    return re.split(r"\n\s*\n", "" if text.startswith(f"{thing.__name__}(") else text)
+
+
+def _entries(section: str) -> dict[str, str]:
+    """The descriptions in a section such as "Args:", by name."""
+    lines = re.sub(r"\n {8,}", " ", section).splitlines()[1:]
+    return dict(line.strip().split(": ", 1) for line in lines)
 
 
 def _paragraph(text: str) -> str:
-    """Format examples as code, and underlined section titles as text."""
+    """Format examples as code, and sections with a title as lists."""
     if text.startswith(">>>"):
         return _text(text.replace(">>> ", ""))
+    if LISTED.match(text):
+        return "\n".join([text.splitlines()[0], "", *(f"- `{name}`: {about}" for name, about in _entries(text).items())])
     if found := re.match(r"(\w+)\n-+\n", text):
         listed = re.sub(r"^(\w[\w, ]*?) : ", r"- `\1`: ", text[found.end() :], flags=re.MULTILINE)
         return f"{found[1]}:\n\n{listed}"

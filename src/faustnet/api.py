@@ -23,9 +23,15 @@ def train(
 ) -> Run:
     """Train the network that a recipe describes, write the run folder `out`, and return the run.
 
-    `recipe` has the tables of a recipe file. `device` is "auto", "cpu", "cuda" or "mps". With `tensorboard`, TensorBoard
-    files are written to `out`/tensorboard too. Ctrl-C stops the training after the current batch, saves it, and raises
-    KeyboardInterrupt; with `resume` it continues from there.
+    Ctrl-C stops the training after the current batch, saves its state, and raises KeyboardInterrupt.
+
+    Args:
+        recipe: Settings that differ from the defaults, as in a recipe file.
+        out: Run folder.
+        data_dir: Folder of downloaded data sets; by default `$FAUSTNET_DATA`, or a folder in the user's cache.
+        device: "auto", "cpu", "cuda" or "mps".
+        resume: Whether to continue the unfinished run in `out`.
+        tensorboard: Whether to write TensorBoard files to the folder `tensorboard` in `out`.
 
     >>> run = train({"dataset": "mnist", "network": {"widths": [500, 500, 500]}, "training": {"epochs": 5}}, "runs/mnist")
     >>> run.metrics["test_accuracy"]

@@ -12,7 +12,7 @@ OUT_OF_MEMORY = "There is not enough memory: use a smaller network, smaller batc
 class FaustnetError(Exception):
     """A mistake of the user, such as an invalid option or a damaged file. The message says how to fix it.
 
-    Control characters in the message, which may quote a file from anyone, are escaped, and long messages are shortened.
+    The message may quote an untrusted file: control characters are escaped, and long messages are shortened.
     """
 
     def __init__(self, sentence: str):

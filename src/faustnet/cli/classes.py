@@ -30,8 +30,8 @@ def add_class(
 ) -> None:
     """Add a class to a model from a few examples, without training.
 
-    The mean embedding of the examples becomes the reference of the class in every layer; ten examples are usually enough.
-    The metrics in the run folder stay those of the training.
+    In every layer, the mean embedding of the examples becomes the reference of the class; about ten examples are enough.
+    The metrics in the run folder are not updated.
     """
     with importing():
         import torch
@@ -64,7 +64,7 @@ def calibrate(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Choose the rejection threshold: the distance from every class beyond which an image is "unknown".
+    """Choose the rejection threshold: images that are further away from every class are "unknown".
 
     The threshold is chosen on images that the model was not trained on. 'faustnet predict --reject' uses it.
     """

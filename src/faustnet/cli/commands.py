@@ -21,21 +21,22 @@ RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 
 
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; several are compared.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or model files; several are compared.")],
     dataset: Annotated[str | None, option("Data set: a name or a path.", "the data set of the run")] = None,
     layers: Layers = None,
     early_exit: Annotated[
         bool,
         typer.Option(
             "--early-exit",
-            help="Also measure early exit: each image stops at the first layer with a sufficient margin (FAUST only).",
+            help="Also measure early exit for several margins: an image stops at the first layer where the best class "
+            "leads by the margin (FAUST only).",
         ),
     ] = False,
     device: Device = "auto",
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the accuracy of models on the test images: of each layer alone, of the first layers together, and of all."""
+    """Measure the accuracy on the test images: of each layer alone, of the first layers together, and of all layers."""
     with importing():
         from faustnet.report.tables import print_comparison, print_early_exit, print_evaluation
         from faustnet.runs.folder import model_at
@@ -65,9 +66,9 @@ def votes(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare ways to weight the votes of the layers, on the validation images.
+    """Compare weights for the scores of the layers, on the validation images.
 
-    The weights are: equal, the last layers only, and fitted to the validation images.
+    The choices are equal weights, only the last layers, and weights fitted to the validation images.
     """
     with importing():
         from faustnet.report.tables import print_weightings
@@ -97,11 +98,11 @@ def report(
     out: Annotated[
         Path | None, option("HTML file to write; an existing file is overwritten.", "report.html in the first run's folder")
     ] = None,
-    images: Annotated[int, typer.Option(help="Number of test images on the maps.")] = 1000,
+    images: Annotated[int, typer.Option(help="Number of test images in the plots of the embeddings.")] = 1000,
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Write an HTML page about runs: a table, learning curves, maps of the layers, confusion matrices, recipes.
+    """Write an HTML page about runs: metrics, learning curves, plots of the embeddings, confusion matrices, recipes.
 
     The page is a single file and opens in any browser without a network connection.
     """
@@ -133,8 +134,8 @@ def predict(
     exit_margin: Annotated[
         float | None,
         option(
-            "Stop at the first layer with at least this margin (FAUST only); 'faustnet evaluate --early-exit' shows what "
-            "each margin costs.",
+            "Early exit: stop at the first layer where the best class leads by at least this margin (FAUST only); "
+            "'faustnet evaluate --early-exit' shows the accuracy for several margins.",
             "no early exit",
         ),
     ] = None,

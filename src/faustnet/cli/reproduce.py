@@ -83,7 +83,7 @@ def table1(
 
 @reproduce.command("figure1")
 def figure1_(dataset: Dataset = "mnist", network: Network = "3x500", out: Out = OUT, data_dir: DataDir = None) -> None:
-    """Figure 1: the architecture, drawn from a network."""
+    """Figure 1: the architecture of a network."""
     with importing():
         from faustnet.reproduce.figures import draw_figure1
     _print_paths(draw_figure1(out, dataset, network, data_dir))
@@ -144,9 +144,9 @@ def representatives(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Compare references of a class: random images, medoids of clusters, and learned vectors, 1 to 50 of them.
+    """Compare kinds and numbers of references per class: random images, k-means images, and learned vectors.
 
-    Not in the paper; uses its tuned recipes. Writes the results to OUT/representatives and OUT/representatives.json, and a
+    Not in the paper; uses the tuned recipes. Writes the results to OUT/representatives and OUT/representatives.json, and a
     figure.
     """
     require(1 <= draws <= 1000, f"--draws must be 1 to 1000, got {draws}.")
@@ -171,7 +171,7 @@ def best(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """The strongest recipes, each next to its backprop twin: the same network, data, optimiser and epochs.
+    """Compare the strongest recipes with backprop. A backprop twin has the same network, data, optimiser and epochs.
 
     Not in the paper. Writes the result of each run to OUT/best, and the table to OUT/best.json and .md. After Ctrl-C the
     same command continues.
@@ -197,7 +197,7 @@ def ablation(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Ablation of a strong recipe: change one part at a time and measure the accuracy on validation images.
+    """Ablation of a strong recipe: change one setting at a time and measure the accuracy on validation images.
 
     Not in the paper. 5,000 training images (20% of digits) are held out for validation. Writes the result of each run to
     OUT/ablation, and the table to OUT/ablation.json and .md. After Ctrl-C the same command continues.
@@ -241,7 +241,7 @@ def new_classes(
 
 @reproduce.command()
 def rejection(
-    datasets: Annotated[str, _listed("Data sets; images of the other one are to be rejected")] = ",".join(
+    datasets: Annotated[str, _listed("Data sets to train on (mnist and fashion-mnist; each rejects the other)")] = ",".join(
         REJECTION_DATASETS
     ),
     seeds: Seeds = 3,
@@ -252,7 +252,7 @@ def rejection(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Rejection: how well FAUST and backprop distinguish images of another data set from images of known classes.
+    """Measure how well FAUST and backprop distinguish images of another data set from images of known classes.
 
     Not in the paper. Writes the result of each run to OUT/rejection, and the table to OUT/rejection.json and .md. After
     Ctrl-C the same command continues.

@@ -56,7 +56,7 @@ class Images:
         return found.hexdigest()
 
     def split(self, held_out: float, seed: int) -> tuple["Images", "Images"]:
-        """Split into two stratified parts. `held_out` is the size of the second: a fraction below 1 or a number."""
+        """Split into two stratified parts. `held_out` is the size of the second part: a fraction below 1, or a number."""
         from sklearn.model_selection import train_test_split  # as slow to import as torch
 
         size = int(held_out) if held_out >= 1 else held_out

@@ -61,10 +61,10 @@ def competitive_loss(by_class: Tensor, labels: Tensor) -> Tensor:
 def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: float | Tensor, temperature: float) -> Tensor:
     """FFCM loss: the supervised contrastive loss, with a margin added to the cosines of pairs of the same class.
 
-    Let s be the cosine of two rows, or min(s + margin, 1) if they have the same label. The loss of a row is the mean of
-    −log(exp(s / temperature) / Σ exp(s / temperature)) over the other rows of its class, where the sum is over all other
-    rows, minus the logarithm of the number of other rows of its class, which is the smallest value that the mean can
-    take. A row that is the only one of its class has loss 0.
+    Let c be the cosine of two rows, and s = min(c + margin, 1) if they have the same label, otherwise s = c. For two rows of
+    the same class, the loss is −log(exp(s / temperature) / Σ exp(s / temperature)), where the sum is over all other rows.
+    The loss of a row is the mean over the n other rows of its class, minus log(n), its smallest possible value. If n is 0,
+    the loss is 0.
 
     `margin` is a number, or a tensor with one margin per layer. (…, B, e), (…, B), () or (…) → (…)
     """
@@ -87,7 +87,7 @@ def similarity_matching_loss(embedding: Tensor, labels: Tensor, shares: Tensor |
     """Mean squared difference between the cosines of all pairs of rows and the cosines of their one-hot labels.
 
     This is the similarity matching loss of Nøkland and Eidnes (2019) without subtracting the mean of each row. If the
-    rows were `mixed` with `shares`, so are the labels. (…, B, e), (…, B), (B,) → (…)
+    rows were `mixed` with `shares`, the labels are mixed in the same way. (…, B, e), (…, B), (B,) → (…)
     """
     check_labels(labels, embedding.shape[:-1])
     rows = functional.normalize(exact(embedding), dim=-1)
@@ -134,10 +134,10 @@ def triplet_loss(to_positive: Tensor, to_negative: Tensor, margin: float, scale:
 
 
 def tuplet_loss(distances: Tensor, labels: Tensor, scale: float = 1.0, label_smoothing: float = 0.0) -> Tensor:
-    """Eq. 4: (N+1)-tuplet loss. `labels` gives the column of `distances` that belongs to the positive.
+    """Eq. 4: (N+1)-tuplet loss. `labels` is the column of `distances` that contains the distance to the positive.
 
-    log(1 + Σ exp(d⁺ − d⁻)) is the cross entropy of softmax(−d), which does not overflow for large d.
-    (…, B, N + 1), (…, B) → (…)
+    It is computed as the cross entropy of softmax(−scale · d), which equals log(1 + Σ exp(scale · (d⁺ − d⁻))) and does not
+    overflow. (…, B, N + 1), (…, B) → (…)
     """
     check_floating(distances, "distances")
     check_labels(labels, distances.shape[:-1], distances.shape[-1])
@@ -153,7 +153,7 @@ def tuplet_loss(distances: Tensor, labels: Tensor, scale: float = 1.0, label_smo
 
 
 def mixed(rows: Tensor, shares: Tensor | None) -> Tensor:
-    """Mix each row with the next one: share · row + (1 − share) · next. The last row is mixed with the first.
+    """MixUp: mix each row with the next one, share · row + (1 − share) · next. The last row is mixed with the first.
 
     Without shares, return the rows unchanged. (…, B, d), (B,) → (…, B, d)
     """

@@ -17,7 +17,7 @@ from faustnet.system.devices import has_triton
 
 
 class Term(nn.Module, ABC):
-    """One term of an objective, with its weight. Subclass it to add a term; a term has no parameters to train."""
+    """Base class of the terms of an objective. A term has a weight, and no trainable parameters."""
 
     def __init__(self, weight: float = 1.0):
         super().__init__()
@@ -26,15 +26,17 @@ class Term(nn.Module, ABC):
 
     def enter_epoch(self, share: float) -> None:
         """Prepare for an epoch; `share` goes from 0 in the first epoch to 1 in the last. Change tensors in place: a
-        recorded CUDA graph reads them where they were."""
+        recorded CUDA graph keeps their addresses."""
 
     @abstractmethod
     def forward(self, embedding: Tensor, anchors: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
         """Return the loss of each layer, without the weight.
 
-        `embedding` contains all rows: the anchors, then K references of each class. `anchors` is the part of it with the
-        anchors, and `labels` are their classes. If the anchors are `losses.mixed`, `shares` says how.
-        (…, B + C · K, e), (…, B, e), (…, B), (B,) → (…)
+        Args:
+            embedding: Embeddings of the anchors, then of K references of each class. (…, B + C · K, e)
+            anchors: The part of `embedding` with the anchors. (…, B, e)
+            labels: Classes of the anchors. (…, B)
+            shares: With MixUp, the `shares` that the anchors were `mixed` with, (B,); otherwise None.
         """
 
 
@@ -52,10 +54,7 @@ class Objective(nn.Module):
             term.enter_epoch(share)
 
     def forward(self, embedding: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
-        """Return the loss of each layer, from the anchors and then K references of each class.
-
-        If the anchors were `losses.mixed`, `shares` are their shares. (…, B + C · K, e), (…, B), (B,) → (…)
-        """
+        """Return the loss of each layer. The arguments are those of `Term.forward`. (…, B + C · K, e), (…, B), (B,) → (…)"""
         anchors = embedding[..., : labels.shape[-1], :]  # once, so that its gradients are added up in one place
         total: Tensor | None = None
         for term in self.terms:
@@ -95,8 +94,8 @@ class ReferenceTuplet(Term):
 
 
 class Contrastive(Term):
-    """Supervised contrastive loss of the anchors (`marginal_contrastive_loss` with a margin of 0). A mixed anchor has the
-    label of its larger share."""
+    """Supervised contrastive loss of the anchors (`marginal_contrastive_loss` with a margin of 0). With MixUp, an anchor has
+    the label with the larger share."""
 
     def __init__(self, weight: float, temperature: float):
         super().__init__(weight)
@@ -124,12 +123,16 @@ def reference_tuplet_loss(
 ) -> Tensor:
     """Eq. 4 where all anchors share their references: `tuplet_loss` of the `soft_minimum` of `squared_distances`.
 
-    `embedding` contains the B anchors first, then the K references of each class, in the order of the classes. `labels`
-    are the classes of the anchors. If the anchors were `mixed` with `shares`, so are their targets. A `scale` that is a
-    tensor, (), gets no gradient. (…, B + C · K, e), (…, B) → (…)
+    The gradient is computed together with the loss, with half as many operations as autograd would need. It cannot be
+    differentiated again. (…, B + C · K, e), (…, B) → (…)
 
-    The gradient is computed together with the loss, in half as many operations as autograd would need (on a GPU with a
-    fixed scale and K = 1, in two). It cannot be differentiated again.
+    Args:
+        embedding: Embeddings of the B anchors, then of the K references of each class, in the order of the classes.
+        labels: Classes of the anchors.
+        classes: Number of classes.
+        scale: Factor of the squared distances. A tensor, (), gets no gradient.
+        label_smoothing: Label smoothing of the cross entropy.
+        shares: With MixUp, the `shares` that the anchors were `mixed` with; their targets are mixed in the same way.
     """
     batch = labels.shape[-1] if labels.dim() else 1
     references = embedding.shape[-2] - batch

@@ -14,10 +14,13 @@ from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_netwo
 
 
 class Backprop(Method):
-    """The same layers as FAUST without projections, and without heads except that of the last convolutional layer. A linear
-    classifier after the last layer, trained end to end with the cross entropy.
+    """Standard training, for comparison: a linear classifier after the last layer, and its cross entropy.
 
-    `mixup` is the α of MixUp, which blends pairs of images of a batch and their labels.
+    The layers are those of FAUST without projections. In a convolutional network, only the last layer has a head.
+
+    Options:
+        label_smoothing: Label smoothing of the cross entropy.
+        mixup: α of MixUp, which mixes pairs of images and their labels; 0 for no MixUp.
     """
 
     name: ClassVar[str] = "backprop"

@@ -23,9 +23,12 @@ LAYERS = ("all", "last")
 class PredictionSettings:
     """How scores become a prediction.
 
-    `mirror` averages the scores of an image and its mirror image (two forward passes). `layers` is "all", to add the
-    scores of all voters, or "last", to use the last one only. `weights` gives each voter a weight in the sum; empty: all
-    weights are 1.
+    A voter is a part of a method that scores every class; in most methods, each layer is one.
+
+    Args:
+        mirror: Whether to average the scores of an image and its mirror image (two forward passes).
+        layers: "all" sums the scores of all voters, "last" uses only those of the last one.
+        weights: Weight of each voter in the sum; empty for equal weights.
     """
 
     mirror: bool = False
@@ -45,12 +48,12 @@ class PredictionSettings:
 
 
 class Method(nn.Module, ABC):
-    """Base class of methods: one row of the paper's table.
+    """Base class of methods. A method defines what passes through the layers, the losses, and how a class is predicted.
 
-    The options of a method are the keyword-only arguments of its constructor, with annotated types. All that prediction
-    needs is in parameters and buffers, so the `state_dict` is the whole model.
+    The options of a method are the keyword-only arguments of its constructor, with annotated types. Parameters and buffers
+    contain everything that prediction needs, so the `state_dict` is the whole model.
 
-    Class attributes:
+    Attributes:
         name: The value of `--method`.
         title: The name in tables; by default `name`.
         summary: One line for `faustnet methods`.
@@ -94,12 +97,12 @@ class Method(nn.Module, ABC):
 
     @property
     def voters(self) -> list[str]:
-        """Names of the rows of `scores`."""
+        """Names of the voters, the parts of the method that score every class: by default the layers."""
         return [f"layer {i + 1}" for i in range(len(self.network))]
 
     @property
     def learners(self) -> list[str]:
-        """Names of the losses, in the order of `losses`."""
+        """Names of the parts that have a loss, in the order of `losses`: by default the layers."""
         return [f"layer {i + 1}" for i in range(len(self.network))]
 
     @property
@@ -111,16 +114,18 @@ class Method(nn.Module, ABC):
         """Prepare for training: choose representatives, index the classes. Draws from torch's global generator."""
 
     def enter_epoch(self, progress: float) -> None:
-        """Prepare for an epoch; `progress` is 0 in the first and 1 in the last epoch of a layer. Tensors must be changed in
-        place, because a recorded step reads them where they were."""
+        """Prepare for an epoch; `progress` is 0 in the first and 1 in the last epoch of a layer. Change tensors in place:
+        a recorded CUDA graph keeps their addresses."""
 
     @abstractmethod
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """Yield the losses of the layers in order, one or several at a time (n,), for images (B, …) and labels (B,)."""
 
     def make_ready(self, train: Source) -> None:
-        """Compute from the training images what prediction needs. Called before every evaluation, in evaluation mode and
-        without gradients. After further training steps it has to be called again."""
+        """Compute what prediction needs from the training images: batch norm statistics, and `finish`.
+
+        The trainer calls it before every evaluation. In your own training loop, call it before predicting, in evaluation
+        mode and without gradients, and again after further training steps."""
         if self.network.has_batch_norm:
             index = some_positions(train, STATISTICS_IMAGES)
             self.network.update_statistics(self.typical(train.plain(index), train.labels[index]))
@@ -128,8 +133,8 @@ class Method(nn.Module, ABC):
         self.mark_ready()
 
     def finish(self, train: Source) -> None:
-        """Compute references or a read-out with the trained network. Draws no random numbers and does not depend on an
-        earlier call."""
+        """Compute references or fit a linear classifier with the trained network. It must not draw random numbers or depend
+        on an earlier call."""
 
     @property
     def needs_make_ready(self) -> bool:
@@ -137,11 +142,11 @@ class Method(nn.Module, ABC):
         return self.network.has_batch_norm or type(self).finish is not Method.finish
 
     def mark_ready(self, ready: bool = True) -> None:
-        """Note that the references and statistics belong to the present weights, or that they do not."""
+        """Record whether the references and statistics were computed with the current weights."""
         self._ready_versions = tuple(parameter._version for parameter in self.parameters()) if ready else None
 
     def check_ready(self) -> None:
-        """Refuse to predict with references and statistics of other weights than the present ones."""
+        """Raise an error if the references and statistics were not computed with the current weights."""
         if torch.compiler.is_exporting() or not self.needs_make_ready:
             return
         require(
@@ -179,7 +184,7 @@ class Method(nn.Module, ABC):
         """Return the score of each class by each voter; larger is better. (B, …) → (voters, B, C)"""
 
     def set_prediction(self, settings: PredictionSettings) -> None:
-        """Predict in this way from now on."""
+        """Use these settings for predictions."""
         count = len(self.voters)
         if settings.weights and len(settings.weights) != count:
             raise FaustnetError(
@@ -204,12 +209,12 @@ class Method(nn.Module, ABC):
 
     @torch.no_grad()
     def predict(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
-        """Return the class with the largest sum of scores, over all voters or those numbered in `layers` from 1.
+        """Return the class with the largest sum of scores, over all voters or those in `layers`, numbered from 1.
         (B, …) → (B,)"""
         return self.joined(self.votes(x), layers).argmax(dim=1)
 
     def joined(self, scores: Tensor, layers: Sequence[int] | None = None) -> Tensor:
-        """Sum scores over all voters, by their weights, or equally over those numbered in `layers` from 1.
+        """Return the weighted sum of the scores of all voters, or the plain sum over those in `layers`, numbered from 1.
         (voters, B, C) → (B, C)"""
         if layers is None:
             return self.weighted(scores).sum(dim=0)
@@ -226,10 +231,11 @@ class Method(nn.Module, ABC):
 
 
 class LocalMethod(Method):
-    """Base class of methods whose layers need nothing from each other but the rows, so that every schedule can train them.
+    """Base class of methods whose layers need only the activation of the previous layer, so that all schedules can train
+    them.
 
     A subclass implements `rows` and either `local_loss`, for one layer, or `batched_loss`, for several layers at once.
-    All trainable parameters belong to layers; a step changes no buffer of the method.
+    All trainable parameters must belong to layers, and a step must not change buffers of the method.
     """
 
     draws: ClassVar[bool] = False  # whether rows contain further training images, drawn anew in each step
@@ -240,7 +246,7 @@ class LocalMethod(Method):
         return False
 
     def feed_from(self, train: Source) -> None:
-        """Take the images that anchors are compared with from here: from the training set, or from cached activations."""
+        """Set where the images that anchors are compared with come from: the training set, or cached activations."""
 
     @abstractmethod
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
@@ -256,8 +262,8 @@ class LocalMethod(Method):
     def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         """Return the losses of n layers at once. (n, R, e), (n, B) → (n,)
 
-        Implementing it is optional, and lets schedules compute equal layers together. It must use nothing of the layers
-        but their embeddings.
+        Implementing it is optional. It lets schedules compute layers of the same shape together. It may use only the
+        embeddings of the layers, not their parameters.
         """
         raise NotImplementedError(f"{type(self).__name__} implements neither local_loss nor batched_loss.")
 
@@ -266,11 +272,11 @@ class LocalMethod(Method):
         return type(self).batched_loss is not LocalMethod.batched_loss
 
     def variants(self, x: Tensor) -> Tensor:
-        """Return all rows that an image can become, so that activations can be cached. (B, …) → (B · V, d), by image"""
+        """Return all V rows that each image can become, so that activations can be cached. (B, …) → (B · V, d)"""
         return x.flatten(1)
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        """Yield one loss per layer, (1,); its graph spans that layer only."""
+        """Yield the loss of each layer, (1,). Its autograd graph contains that layer only."""
         for number, embedding in enumerate(self.network.embeddings(self.rows(x, y))):
             yield self.local_loss(embedding, y, number).unsqueeze(0)
 

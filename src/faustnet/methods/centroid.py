@@ -17,14 +17,16 @@ FIRST_IMAGES = 16  # images per class that the initial centroids are computed fr
 
 
 class FaustCentroid(FaustSharedReferences):
-    """The reference of each class is a centroid, in training and in prediction: the running mean of its embeddings in each
-    layer.
+    """The reference of each class is its centroid, in training and in prediction: the running mean of its embeddings in
+    each layer.
 
-    The first centroid is the mean of a few training images. Every batch with images of the class updates it: `momentum` is
-    the weight of the old centroid, and is smaller in the first batches, as in a bias-corrected running mean. Distances are
-    measured to the updated centroids, so the gradient also flows through the batch's part of them.
+    The initial centroid is the mean of a few training images. Every batch that contains the class updates it. Distances are
+    measured to the updated centroids, so the gradient also flows through the embeddings that updated them.
 
     The other options are those of faust-representative.
+
+    Options:
+        momentum: Weight of the old centroid in an update. It is smaller in the first batches (bias correction).
     """
 
     name: ClassVar[str] = "faust-centroid"

@@ -17,12 +17,14 @@ COLLABORATORS = ("all", "earlier")
 
 class CollaborativeFF(GoodnessMethod):
     """Lorberbom et al. (2024): a layer's probability that a label is correct is σ(‖f‖² + γ − θ), where γ is the sum of the
-    goodness of the other layers for the same row. γ is detached, so no gradient crosses a layer boundary. It lets a layer
-    concentrate on rows that the others get wrong.
+    goodness of the other layers for the same image and label. A layer can therefore concentrate on images that the others
+    get wrong. γ is detached, so no gradient crosses a layer boundary. All layers are updated together, after the forward
+    pass.
 
-    `collaborators` are "all" other layers, or the "earlier" ones only. All layers are updated together, after the forward
-    pass. `threshold` is θ per unit of the layers that are summed. `label_length` is the length of the label, relative to
-    that of the image.
+    Options:
+        threshold: θ divided by the number of units of all layers in the sum.
+        label_length: Norm of the label vector, relative to the norm of the image.
+        collaborators: Layers in γ: "all" other layers, or only the "earlier" ones.
     """
 
     name: ClassVar[str] = "collaborative-ff"

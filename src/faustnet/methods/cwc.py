@@ -14,15 +14,16 @@ from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_netwo
 
 class CwC(LocalMethod):
     """Papachristodoulou et al. (2024), channel-wise competitive learning: the channels of a layer are divided equally among
-    the classes. The goodness of a class is the mean square of its channels, and the loss of a layer is the softmax cross
-    entropy of these. There is no negative data, and one forward pass gives the goodness of every class, its score.
+    the classes. The goodness of a class is the mean square of its channels. The loss of a layer is the softmax cross entropy
+    of the goodness of all classes. There are no wrong labels, and one forward pass gives the score of every class.
 
-    A layer is a convolution, max-pooling if it is in `network.pools`, ReLU and batch norm. Every second layer is a grouped
-    convolution, with one group per class. Dense layers are linear, ReLU and layer norm, without groups.
+    A convolutional layer is a convolution, max-pooling (if the layer is in `network.pools`), ReLU and batch norm. Every
+    second layer is a grouped convolution, with one group per class. Dense layers are linear, ReLU and layer norm, without
+    groups.
 
     The authors stop training the layers one after the other, starting with the first, and predict from the last layer or
-    from a softmax fitted to it. Here all layers are trained to the end, together or greedily, and all vote, unless
-    `prediction.weights` or `prediction.layers` is set.
+    from a softmax classifier on top of it. Here all layers are trained until the end. The prediction sums the scores of all
+    layers, unless `prediction.weights` or `prediction.layers` is set.
     """
 
     name: ClassVar[str] = "cwc"

@@ -126,21 +126,26 @@ class FaustSharedReferences(Faust):
 
 
 class FaustRepresentative(FaustSharedReferences, LocalMethod):
-    """Section IV.C: the references of each class are a few fixed training images, its representatives, in training and in
+    """Section IV.C: the references of each class are K fixed training images, its representatives, in training and in
     prediction.
 
-    They pass through the layers together with each batch, B + C·K rows in all. The gradient flows through their
-    embeddings too; without that the loss diverges.
+    They pass through the layers together with each batch, which then has B + C·K rows. The gradient flows through their
+    embeddings too; otherwise the loss diverges.
 
-    There are `representatives` images per class. `choice` is how they are chosen: "random", which depends on the seed, or
-    "k-means", the medoids of as many clusters of the images of the class. `chosen` lists them by their positions in the
-    training set, without the images held out for validation, instead.
-
-    `scale` multiplies the squared distances; it changes geometrically to `final_scale` over the epochs, unless that is 0.
-    `label_smoothing` applies to the tuplet loss. `contrast` is the weight of an additional supervised contrastive loss
-    with this `temperature`. `matching` is the weight of an additional similarity matching loss, which fits the cosines
-    of a batch's embeddings to those of its labels. `mixup` is the α of MixUp, which blends pairs of images of a batch and
-    their labels; the contrastive loss uses the label of the larger share.
+    Options:
+        representatives: Number of representatives per class (K).
+        chosen: Positions of the representatives in the training set (without the validation images), instead of `choice`.
+        choice: How representatives are chosen: "random", which depends on the seed; or "k-means", which clusters the images
+            of each class and takes the image closest to each cluster centre.
+        scale: Factor of the squared distances in the loss.
+        final_scale: Scale in the last epoch; it changes geometrically over the epochs. 0: constant scale.
+        label_smoothing: Label smoothing of the tuplet loss.
+        contrast: Weight of an additional supervised contrastive loss.
+        temperature: Temperature of the contrastive loss.
+        matching: Weight of an additional similarity matching loss, which fits the cosine similarities of the embeddings in
+            a batch to those of their one-hot labels.
+        mixup: α of MixUp, which mixes pairs of images and their labels; 0 for no MixUp. The contrastive loss then uses the
+            label with the larger share.
     """
 
     name: ClassVar[str] = "faust-representative"

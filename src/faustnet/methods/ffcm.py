@@ -17,19 +17,23 @@ WEIGHT_DECAY = 1e-3  # of the read-out
 
 
 class FFCM(LocalMethod):
-    """Aghagolzadeh and Ezoji (2024): the loss of every layer is a supervised contrastive loss of its normalised embeddings
-    with this `temperature`, where a margin is added to the cosines of pairs of the same class. The margin decreases
-    linearly from `first_margin` in the first layer to `last_margin` in the last. After training, a linear softmax
-    classifier is fitted to the activations of the last layer.
+    """Aghagolzadeh and Ezoji (2024): the loss of every layer is a supervised contrastive loss of its normalised embeddings.
+    A margin is added to the cosine similarity of images of the same class. After training, a linear softmax classifier is
+    fitted to the activations of the last layer.
 
     The authors use two augmented views of each image. Here each image has one view, augmented as the recipe says, and its
     positives are the other images of its class in the batch. The authors do not say whether a layer has a projection;
     here it has one, as in FAUST.
+
+    Options:
+        temperature: Temperature of the contrastive loss.
+        first_margin: Margin of the first layer.
+        last_margin: Margin of the last layer; the margins of the layers in between are interpolated.
     """
 
     name: ClassVar[str] = "ffcm"
     title: ClassVar[str] = "FFCM"
-    summary: ClassVar[str] = "supervised contrastive loss with a margin in every layer, then a linear read-out"
+    summary: ClassVar[str] = "supervised contrastive loss with a margin in every layer, then a linear classifier"
 
     def __init__(
         self,

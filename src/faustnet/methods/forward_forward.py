@@ -20,14 +20,15 @@ WEIGHT_DECAY = 3e-3  # of the read-out
 
 
 class ForwardForward(GoodnessMethod, LocalMethod):
-    """Section III: the first C values of a row contain a label. The goodness of a layer, the sum of its squared activity,
-    is trained to be above a threshold θ for rows with the correct label and below it for rows with a wrong one.
+    """Section III: the first C values of a row contain a label. The goodness of a layer is the sum of its squared
+    activations. It is trained to be above a threshold θ for images with the correct label, and below it with a wrong label.
 
-    `inference` is "multi-pass" or "one-pass". "multi-pass" takes C forward passes, one with each label, and the goodness
-    with a label is the score of that class. "one-pass" takes one forward pass with a neutral label, and fits a linear
-    softmax classifier to the normalised activity of all layers but the first (of the only layer if there is one).
-
-    `threshold` is θ per unit of a layer. `label_length` is the length of the label, relative to that of the image.
+    Options:
+        threshold: θ divided by the number of units of a layer.
+        label_length: Norm of the label vector, relative to the norm of the image.
+        inference: "multi-pass" takes one forward pass with each of the C labels; the goodness is the score of that class.
+            "one-pass" takes one forward pass with a neutral label. A linear softmax classifier, fitted after training,
+            reads the normalised activations of all layers except the first.
     """
 
     name: ClassVar[str] = "forward-forward"

@@ -18,9 +18,12 @@ from faustnet.system.devices import check_memory
 
 
 class FaustPrototype(FaustSharedReferences, LocalMethod):
-    """The references of each class are prototypes: `prototypes` learned vectors in the embedding space of each layer.
+    """The references of each class are prototypes: learned vectors in the embedding space of each layer.
 
     The other options are those of faust-representative.
+
+    Options:
+        prototypes: Number of prototypes per class.
     """
 
     name: ClassVar[str] = "faust-prototype"

@@ -10,11 +10,11 @@ IMAGES_AT_ONCE = 1024  # when all training images are processed
 
 
 class Source(Protocol):
-    """Images on the device, by their positions in the training set."""
+    """Images on the device, indexed by their positions in the training set."""
 
     @property
     def labels(self) -> Tensor:
-        """(n,)"""
+        """Classes of all images. (n,)"""
         ...
 
     @property

@@ -13,10 +13,11 @@ from faustnet.nn.network import Network
 
 class SymBa(GoodnessMethod, LocalMethod):
     """Lee and Song (2023): the loss compares the goodness of an image with its correct label and with a wrong label. It
-    depends on their difference only, so there is no threshold.
+    depends on their difference only, so there is no threshold. The goodness is the mean of the squared activations.
 
-    The goodness is the mean over the units of a layer. `sharpness` (α in the publication) multiplies the difference.
-    `label_length` is the length of the label, relative to that of the image.
+    Options:
+        sharpness: Factor of the difference; α in the publication.
+        label_length: Norm of the label vector, relative to the norm of the image.
     """
 
     name: ClassVar[str] = "symba"

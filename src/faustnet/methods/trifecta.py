@@ -14,17 +14,21 @@ from faustnet.nn.network import Network, NetworkSettings, Shape, goodness_conv_n
 
 
 class Trifecta(LabelMethod):
-    """Dooms et al. (2023): SymBa's loss of the mean square of a layer's activity, with overlapping updates. A layer is batch
-    norm, a convolution, max-pooling if it is in `network.pools`, and ReLU. The label is added to an image as one more
-    channel, which is learned for each class. `sharpness` is α in the publication.
+    """Dooms et al. (2023): SymBa's loss with convolutional layers and overlapping updates. A layer is batch norm, a
+    convolution, max-pooling (if the layer is in `network.pools`) and ReLU. The label is added to an image as an additional
+    channel, which is learned for each class.
 
-    With overlapping updates, the gradient crosses one layer boundary: the loss of a layer trains that layer and the one
-    before it; the loss of the first layer also trains the label channels. The authors divide the layers into pairs, on one
-    batch (1, 2), (3, 4), … and on the next 1, (2, 3), …, and use the loss of the last layer of each pair. Here every batch
-    is used for both divisions: the gradient of a layer is the sum of the gradients of its own loss and of the next layer's.
-    All layers are updated together.
+    With overlapping updates, the gradient crosses one layer boundary: the loss of a layer trains that layer and the
+    previous one. The loss of the first layer also trains the label channels. The authors form pairs of layers and use the
+    loss of the second layer of each pair. The pairs alternate from batch to batch: (1, 2), (3, 4), … and then 1 alone,
+    (2, 3), (4, 5), …. Here every batch uses the losses of all layers: the gradient of a layer is the sum of the gradients
+    of its own loss and of the next layer's. All layers are updated together.
 
-    The authors predict from the last layer. Here all layers vote, unless `prediction.weights` or `prediction.layers` is set.
+    The authors predict from the last layer. Here the prediction sums the scores of all layers, unless `prediction.weights`
+    or `prediction.layers` is set.
+
+    Options:
+        sharpness: Factor of the difference in SymBa's loss; α in the publication.
     """
 
     name: ClassVar[str] = "trifecta"

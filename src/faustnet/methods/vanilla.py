@@ -63,10 +63,13 @@ class FaustVanilla(Faust, LocalMethod):
 
 
 class FaustTriplet(FaustVanilla):
-    """FAUST-vanilla triplet: each anchor is compared with one random positive and one random negative, 3·B rows in all.
+    """FAUST-vanilla triplet: each image of a batch is compared with a random image of its class and a random image of
+    another class. A batch of B images has 3·B rows.
 
-    The loss is the triplet loss with this `margin`; `scale` multiplies the squared distances. In prediction, the reference
-    of a class is the mean embedding of `centroid_images` training images.
+    Options:
+        scale: Factor of the squared distances in the loss.
+        margin: Margin of the triplet loss.
+        centroid_images: Number of training images per class whose mean embedding is the reference in prediction.
     """
 
     name: ClassVar[str] = "faust-triplet"
@@ -90,15 +93,18 @@ class FaustTriplet(FaustVanilla):
 
 
 class FaustTuplet(FaustVanilla):
-    """FAUST-vanilla tuplet: each anchor is compared with a random image of every class, (C + 1)·B rows in all.
+    """FAUST-vanilla tuplet: each image of a batch is compared with a random image of every class. A batch of B images has
+    (C + 1)·B rows.
 
-    The loss is the tuplet loss with this `label_smoothing`; `scale` multiplies the squared distances. In prediction, the
-    reference of a class is the mean embedding of `centroid_images` training images.
+    Options:
+        scale: Factor of the squared distances in the loss.
+        label_smoothing: Label smoothing of the tuplet loss.
+        centroid_images: Number of training images per class whose mean embedding is the reference in prediction.
     """
 
     name: ClassVar[str] = "faust-tuplet"
     title: ClassVar[str] = "FAUST-vanilla tuplet"
-    summary: ClassVar[str] = "tuplet loss with a random image of every class, drawn anew for each anchor"
+    summary: ClassVar[str] = "tuplet loss with a random image of every class, drawn separately for each anchor"
 
     def __init__(
         self,

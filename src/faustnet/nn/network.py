@@ -26,20 +26,20 @@ CHOICES = {
 class NetworkSettings:
     """Architecture of a network.
 
-    `widths` is the number of units or channels of each layer. `embedding` is the size of the embeddings; 0: no projection.
-
-    `dropout` is the probability of setting a value that a layer passes on to zero while training; `input_dropout`, a
-    value of an image. `passes_on` is what a layer passes on: the "activation", as in the text of the paper, or the
-    "embedding", as in line 10 of its Algorithm 1.
-
-    `length` is the length of embeddings: "free"; "unit", normalised to 1; or "learned", one learned length per layer.
-    `norm` is the normalisation in dense layers: "layer" norm after ReLU, or "batch" norm before it. Convolutional layers
-    always use batch norm.
-
-    `kind` is "dense", "vgg" (one convolution per layer) or "residual" (three convolutions per layer, with a residual
-    connection around the last two). `pools` lists the convolutional layers, numbered from 1, that halve the height and
-    width by max-pooling. `head` is the number of channels in the two convolutions of a convolutional layer's head; 0: a
-    head without convolutions.
+    Args:
+        widths: Number of units or channels of each layer.
+        embedding: Size of the embeddings; 0 for no projection.
+        dropout: Dropout probability of the output of each layer.
+        input_dropout: Dropout probability of the images.
+        passes_on: Output that a layer passes on: "activation", as in the text of the paper, or "embedding", as in line 10 of
+            its Algorithm 1.
+        length: Norm of the embeddings: "free" (not normalised), "unit" (1) or "learned" (one learned value per layer).
+        norm: Normalisation in dense layers: "layer" norm after ReLU, or "batch" norm before ReLU. Convolutional layers
+            always use batch norm.
+        kind: "dense", "vgg" (one convolution per layer) or "residual" (three convolutions per layer, with a residual
+            connection around the last two).
+        pools: Numbers of the convolutional layers, from 1, that halve the height and width by max-pooling.
+        head: Number of channels in the two convolutions of the head of each convolutional layer; 0 for none.
     """
 
     widths: tuple[int, ...] = (500, 500, 500)
@@ -107,8 +107,8 @@ class Network(nn.Module):
 
     Args:
         layers: The layers in order. Inputs of any shape are flattened to rows before the first one.
-        dropout: Probability of setting a value that a layer passes on to zero while training. Each layer but the first
-            applies it to its input; a method that reads the last layer's output applies it itself.
+        dropout: Dropout probability of the output of each layer. Each layer but the first applies it to its input; a method
+            that uses the output of the last layer applies it itself.
     """
 
     def __init__(self, layers: Iterable[Layer], dropout: float = 0.0):
@@ -148,10 +148,10 @@ class Network(nn.Module):
             rows = layer.update_statistics(rows)
 
     def embeddings(self, rows: Tensor) -> Iterator[Tensor]:
-        """Yield each layer's embedding in turn. (R, …) → (R, e_i)
+        """Yield the embedding of each layer in turn. (R, …) → (R, e_i)
 
-        The activation passed to the next layer is detached, so the graph of an embedding spans one layer. It is computed
-        before the embedding is yielded, so an update of the layer in between does not change it (Algorithm 1).
+        The activation passed to the next layer is detached, so the autograd graph of an embedding contains one layer. The
+        caller may update the layer before it requests the next embedding: the activation was computed before (Algorithm 1).
         """
         rows = rows.flatten(1)
         for layer in self:
@@ -161,11 +161,11 @@ class Network(nn.Module):
             yield embedding
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return the last layer's activation, differentiable through every layer. (R, …) → (R, outputs)"""
+        """Return the activation of the last layer, with a graph through all layers. (R, …) → (R, outputs)"""
         return self._through(rows)[0]
 
     def embed(self, rows: Tensor) -> Tensor:
-        """Return the last layer's embedding, differentiable through every layer. (R, …) → (R, e)"""
+        """Return the embedding of the last layer, with a graph through all layers. (R, …) → (R, e)"""
         return self._through(rows)[1]
 
     def _through(self, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -63,7 +63,7 @@ class Model:
     shape: tuple[int, int, int]  # of an image: (channels, height, width)
     scaling: Scaling
     of_bytes: bool  # whether it was trained on pixels from 0 to 255
-    threshold: float | None = None  # of the nearness of images, after `calibrate`: images below it can be rejected
+    threshold: float | None = None  # of rejection, set by `calibrate`: images with a lower first-layer score are rejected
 
     @classmethod
     def fresh(cls, recipe: Recipe, train: Images, class_names: Sequence[str]) -> "Model":
@@ -157,8 +157,11 @@ class Model:
         return known_score(scores) >= self.threshold
 
     def predict_early(self, pixels: Tensor | np.ndarray, threshold: float) -> list[EarlyPrediction]:
-        """Predict the class of each image with early exit: from the first layers, as soon as their mean score of one class
-        exceeds that of every other class by the threshold. For FAUST only."""
+        """Predict the class of each image with early exit. For FAUST only.
+
+        An image exits after the first layer where the mean score of the layers so far is higher for one class than for all
+        others by at least `threshold`.
+        """
         source = self.source(self.images(pixels))
         require(threshold >= 0, f"The margin for early exit must be 0 or more, got {threshold}.")
         found: list[EarlyPrediction] = []
@@ -175,11 +178,11 @@ class Model:
         return self.method
 
     def add_class(self, name: str, pixels: Tensor | np.ndarray, kind: str = REFERENCE_KINDS[0]) -> "Model":
-        """Return this model with one class more, without training. For FAUST only.
+        """Return a copy of this model with an additional class, without training. For FAUST only.
 
-        In every layer, the references of the class are computed from the embeddings of its examples: their "mean", the
-        centres of clusters ("k-means"), or the first "examples" themselves. Nothing else changes, but a calibrated model
-        has to be calibrated again.
+        `kind` is how the references of the class are computed from the embeddings of its examples, in every layer: "mean";
+        "k-means", the examples closest to the cluster centres; or "examples", the first examples. Nothing else changes, but
+        a calibrated model has to be calibrated again.
         """
         method = self._faust("Adding a class")
         require(name not in self.class_names, f"The model already has a class {name!r}: choose another name.")
@@ -238,7 +241,7 @@ class Model:
 
     @classmethod
     def load(cls, path: Path, device: torch.device = CPU) -> "Model":
-        """Read a model file, in single precision."""
+        """Read a model file. The model is in single precision."""
         return cls(**model_fields(*read_tensors(path), path, torch.float32)).to(device)
 
     def __reduce__(self) -> tuple[Any, ...]:

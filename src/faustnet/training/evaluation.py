@@ -26,9 +26,9 @@ ROUNDING = 1e-9  # because (1 − 0.9) · 10 is slightly less than 1
 class Evaluation:
     """Accuracy of a method on a data set."""
 
-    accuracy: float  # of all voters by their weights, or of the chosen ones
+    accuracy: float  # of all voters, by their weights, or of the selected ones
     layer_accuracy: list[float]  # of each voter alone
-    first_layers_accuracy: list[float]  # of voters {1}, {1, 2}, …
+    first_layers_accuracy: list[float]  # of voters {1}, {1, 2}, … together
     confusion: list[list[int]]  # rows: true classes; columns: predicted classes
     forward_passes: int  # per prediction
 
@@ -47,11 +47,14 @@ def evaluating(method: Method) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class EarlyExit:
-    """Accuracy and cost if images exit after the first layer whose margin reaches a threshold."""
+    """Accuracy and cost if images exit after the first layer whose margin reaches a threshold.
+
+    The margin is the difference between the scores of the best and the second-best class.
+    """
 
     threshold: float | None  # None: no early exit
     accuracy: float
-    saved: float  # fraction of the multiplications
+    saved: float  # fraction of the multiplications that are saved
     leaving: list[float]  # fraction of the images that exit after each layer
 
 

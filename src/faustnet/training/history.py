@@ -8,14 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Epoch:
-    """One line of the history. Layers that did not train in this epoch have no loss, and layers that have not begun to train
-    no accuracy. An epoch without evaluation has no accuracies."""
+    """Losses and accuracies of one epoch.
+
+    Under the greedy schedule, a layer that is not trained in this epoch has no loss (None), and a layer that has not been
+    trained yet has no accuracy. An epoch without evaluation has no accuracies.
+    """
 
     epoch: int  # from 1
-    losses: list[float | None]
-    layer_accuracy: list[float | None]
-    first_layers_accuracy: list[float | None]  # of voters {1}, {1, 2}, …
-    accuracy: float | None  # of the layers that have begun to train; of all by their weights once all have
+    losses: list[float | None]  # of each layer
+    layer_accuracy: list[float | None]  # of each layer alone
+    first_layers_accuracy: list[float | None]  # of layers {1}, {1, 2}, … together
+    accuracy: float | None  # of all layers, by their weights; under the greedy schedule of those that were trained
     learning_rate: float  # of the last step
     seconds: float  # without evaluation
 

@@ -11,14 +11,17 @@ from faustnet.training.schedules import SCHEDULES
 class TrainingSettings:
     """Length and order of the training.
 
-    `epochs` is for every layer: the greedy schedule trains each layer for that many epochs. The incomplete last batch of an
-    epoch is dropped; shuffling changes which images that affects. `validation` holds out a fraction of the training
-    images, or a number of them if it is 1 or more, and the model is evaluated on those instead of the test images while
-    training. The model is evaluated every `evaluate_every` epochs and at the end. `balance` draws all classes equally often:
-    images of small classes appear several times in an epoch, and not all images of large classes do.
-
-    `schedule` "auto" is wavefront for local methods on a GPU, and sequential otherwise. `precision` is that of matrix
-    products while training: "tf32" (where the GPU has it), "float32" or "bfloat16".
+    Args:
+        epochs: Number of epochs. The greedy schedule trains each layer for this number of epochs.
+        batch_size: Images per batch. The incomplete last batch of an epoch is dropped; shuffling changes which images that
+            affects.
+        schedule: "sequential", "wavefront", "greedy", or "auto": wavefront for local methods on a GPU, otherwise sequential.
+        precision: Precision of matrix products in training: "tf32" (on GPUs that support it), "float32" or "bfloat16".
+        validation: Training images to hold out for validation: a fraction below 1, or a number. During training, the model
+            is then evaluated on these instead of the test images.
+        evaluate_every: Number of epochs between two evaluations. The last epoch always ends with one.
+        balance: Whether to draw all classes equally often. An epoch then contains images of small classes several times,
+            and not all images of large classes.
     """
 
     epochs: int = 20

@@ -27,10 +27,18 @@ class Diverged(FaustnetError):
 
 
 class Trainer:
-    """Trains one method on one source. It can be stopped and continued without any difference to the result.
+    """Trains one method. Training can be stopped and continued without any difference to the result.
 
-    With a `communicator` of several ranks, every rank has a trainer, and the first one's history and state are those of
-    one process.
+    On several ranks, every rank has a trainer. The first one has the history and the state of the whole training.
+
+    Args:
+        method: The method, on the device of `train`.
+        train: Training images.
+        held_out: Images that each evaluation uses.
+        settings: Number of epochs, batch size, schedule and so on.
+        optimiser: Optimiser and learning-rate schedule.
+        seed: Random seed of shuffling, augmentation and dropout.
+        communicator: Connection to the other ranks; None for a single process.
     """
 
     def __init__(
@@ -95,7 +103,10 @@ class Trainer:
         self.stopping = True
 
     def run(self, on_batch: Callable[[], None], on_epoch: Callable[[Epoch], None]) -> bool:
-        """Train to the end, or until `stop`, and return whether the end was reached. `on_epoch` may save the state."""
+        """Train until the end, or until `stop` is called, and return whether the training is complete.
+
+        `on_batch` is called after each batch and `on_epoch` after each epoch, where it may save the state.
+        """
         with seeded(self.seed, self.device):
             set_generator_states(self._generators, self.device)
             while not (self.finished or self.communicator.stops_now(self.stopping)):

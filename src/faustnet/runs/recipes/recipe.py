@@ -19,13 +19,17 @@ LARGEST_IMAGE = 512  # pixels per side of the user's own images
 class DataSettings:
     """How images are read and augmented.
 
-    `flip` mirrors images at random. `crop` is the largest shift and `cutout` the side of the hidden square, in pixels.
-    `rotation` is the largest angle in degrees, in both directions, and `zoom` the largest change of each side, as a
-    fraction of it.
-
-    `image_size` and `strict` are for folders of images: the side of the images in pixels, or 0 to keep a small common
-    size; and whether an unreadable file is an error instead of being skipped. `stream` is for folders of shards: whether
-    images are read from disk during training, "always", "never", or "auto": if they do not fit in memory.
+    Args:
+        flip: Whether to mirror images at random, left to right.
+        crop: Largest shift of a random crop, in pixels.
+        cutout: Side of the random square that is hidden, in pixels.
+        rotation: Largest angle of a random rotation, in degrees, in both directions.
+        zoom: Largest change of the height and width, as a fraction.
+        image_size: For folders of images: height and width in pixels; 0 keeps the size if all images have the same small
+            size, and is 32 otherwise.
+        strict: For folders of images: whether an unreadable file is an error instead of being skipped.
+        stream: For folders of shards: whether to read images from disk during training: "always", "never", or "auto" (if
+            they do not fit in memory).
     """
 
     flip: bool = False

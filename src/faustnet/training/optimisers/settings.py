@@ -16,10 +16,13 @@ DECAYS = ("cosine", "constant")
 class OptimiserSettings:
     """Optimiser and learning-rate schedule.
 
-    `name` is "adam", "adamw", "sgd" or "muon". `learning_rate` is the peak learning rate: it rises linearly during the
-    first `warmup` fraction of the steps, then by `decay` stays "constant" or falls to zero along a half "cosine".
-    `weight_decay` is an L2 penalty for adam and sgd, and decoupled for adamw and muon. `momentum` is for sgd and muon. Muon
-    updates matrices; all other parameters are updated by AdamW.
+    Args:
+        name: "adam", "adamw", "sgd" or "muon". Muon updates matrices; AdamW updates the other parameters.
+        learning_rate: Peak learning rate.
+        decay: Learning rate after the warm-up: "cosine" (falls to zero along a half cosine) or "constant".
+        warmup: Fraction of the steps in which the learning rate rises linearly from zero.
+        weight_decay: L2 penalty for adam and sgd; decoupled for adamw and muon.
+        momentum: Momentum of sgd and muon.
     """
 
     name: str = "adam"
