@@ -20,19 +20,19 @@ PAST = """## Stronger recipes
 faustnet reproduce best --out results --jobs 8
 ```
 
-The table compares the strongest recipes found with their backprop twins. A twin has the same network, data, optimiser
-and number of epochs, and its own learning rate. Most recipes average over an image and its mirror image (two forward
-passes), as do their twins. All recipes train FAUST, except two that train CwC and the Trifecta; these two have no twin.
-*trunk* is the number of parameters without heads and projections. Where *parameters* has two numbers, the second is the
-twin's.
+The table compares the strongest recipes that we found with their backprop twins. A twin has the same network, data,
+optimiser and number of epochs, but one loss at the output, and its own learning rate. Most recipes average over an image
+and its mirror image (two forward passes), as do their twins. All recipes train FAUST, except two that train CwC and the
+Trifecta; these two have no twin. *trunk parameters* excludes heads and projections. Where *parameters* has two numbers,
+the second is the twin's.
 
 {table}
 
 Mean over {seeds}; `results/best/` has one file per run. Several runs shared the GPU, so the times in these files are
 longer than for a run alone.
 
-**The twins are not fully tuned.** Only their learning rate was tuned, in most cases with fewer trials than FAUST had
-and in shorter trainings. They keep the dropout and the other regularisation that were chosen for FAUST.{chosen}"""
+**The comparison favours FAUST.** Only the learning rate of the twins was tuned, in most cases with fewer trials than
+FAUST had and in shorter trainings. Their dropout and other regularisation were chosen for FAUST.{chosen}"""
 CHOSEN = """
 
 All recipes were chosen on validation images by `python benchmarks/best.py run results/best-study.json`; this file has
@@ -42,17 +42,18 @@ AT_THE_EDGE = """
 For these twins, the best learning rate was the lowest or the highest that was tried, so a better one may exist outside
 the tried range: {names}."""
 NOTES = {  # by recipe: decisions made after test results were known, and other limitations
-    "cifar10/mlp-mixup": """cifar10/mlp-mixup was originally chosen as cifar10/mlp. Test results then showed that
-backprop gains more from MixUp than FAUST does. For this reason, the best trial without MixUp became a recipe of its own.
-The table has both pairs.""",
-    "cifar10/cnn-large": """A first version of cifar10/cnn-large, with 50 epochs and without MixUp, reached less than
-96.0 % on the test images. The trials of 24 epochs were run after that.""",
-    "cifar10/trifecta": "The Trifecta was trained for 30 epochs, with a choice of two learning rates.",
+    "cifar10/mlp-mixup": """Two decisions were made after test results were known. First, the recipe that is now
+cifar10/mlp-mixup was the only CIFAR-10 MLP. Its test results showed that backprop gains more from MixUp than FAUST does, so
+the best trial without MixUp became cifar10/mlp. The table has both.""",
+    "cifar10/cnn-large": """Second, a first version of cifar10/cnn-large, with 50 epochs and without MixUp, reached less than
+96.0 % on the test images. The present recipe was then chosen in new trials, on validation images.""",
+    "cifar10/trifecta": "The Trifecta was trained for 30 epochs, with the better of two learning rates.",
 }
 LOCAL = """## Published results of layer-local training
 
-The highest published accuracies that we know of for networks with a local loss in every layer, and our recipes for the
-same kind of network. The last rows are the results of the authors of the Trifecta and CwC. Network sizes, epochs and
+The table shows the highest published accuracies that we know of for networks with a local loss in every layer, next to
+our recipes for the same kind of network. Where the best method is not related to Forward-Forward, another row shows the
+best one that is. The last rows are the results of the authors of the Trifecta and CwC. Network sizes, epochs and
 augmentation differ: for example, our CwC uses random crops and flips. The Trifecta is not strictly local, because its
 gradients cross one layer boundary. Some authors chose the epoch on the test set; we did not.
 
@@ -64,10 +65,14 @@ PIECES = """## Ablation
 faustnet reproduce ablation --base {base} --epochs {epochs} --out results --jobs 8
 ```
 
-The recipe best/{base}, trained for {epochs} epochs, with one setting changed at a time; accuracy on validation images,
-{seeds}. `results/ablation/` has one file per run. All other settings stay the same: for example, AdamW uses the
-learning rate that was chosen for Muon. Regularisation that slows down learning, such as MixUp and dropout, may help
-more in a longer training.
+The recipe best/{base} is trained for {epochs} epochs, with one setting changed at a time. The table shows accuracies on
+validation images, {seeds}. `results/ablation/` has one file per run. All other settings stay the same: for example,
+AdamW uses the learning rate that was chosen for Muon. Regularisation that slows down learning, such as MixUp and
+dropout, may help more in a longer training.
+
+*Contrast* and *similarity matching* are additional loss terms with the given weight (`options.contrast`,
+`options.matching`). *Shifts* are random crops (`data.crop`), *mirror images* are random flips in training (`data.flip`),
+and *votes on mirror images* are averages over both sides in prediction (`prediction.mirror`).
 
 {table}"""
 REPRESENTATIVES = """# Choice of references

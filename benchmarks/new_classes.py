@@ -62,8 +62,8 @@ print(sum(prediction.class_name == "9" for prediction in nines), "of", len(nines
 
 All FAUST methods support this. In every layer, the mean embedding of the examples becomes the reference of the new
 class. The scores of the other classes do not change. Without `--out`, `add-class` replaces the model of the run. The
-metrics of the run are not updated: `faustnet report` and `faustnet votes` describe the original training. If you need
-them, keep a copy of the run.
+metrics of the run are not updated, so `faustnet report` and `faustnet export` then refuse the run; `evaluate` and
+`predict` accept it.
 
 ### Accuracy of new classes
 
@@ -87,7 +87,7 @@ which references are made from the examples:
   the old classes less. From Python: `add_class(…, kind="k-means")`.
 - *examples*: randomly drawn examples, as many as a class has references.
 
-`results/new-classes/` has one file per run.
+With one example, all kinds are the same (*any*). `results/new-classes/` has one file per run.
 
 {added}
 
@@ -97,9 +97,9 @@ this reason, both data sets use the recipe tuned on MNIST. On validation images 
 Fashion-MNIST was worse (it has more label smoothing and a smaller scale). The contrastive term with unit-length
 embeddings was also worse.
 
-Two variants were tried and rejected. Cosine similarity found fewer images of the new class, but changed the old classes
-less. A correction of the new distances, estimated by leaving out one example at a time, was slightly better on MNIST
-and much worse on Fashion-MNIST.
+Two variants were tried and rejected. With cosine similarity, fewer images of the new class were recognised, but the old
+classes changed less. A correction of the distances to the new class, estimated by leaving out one example at a time, was
+slightly better on MNIST and much worse on Fashion-MNIST.
 
 For `faust-prototype`, the mean embedding is scaled to the norm of the learned prototypes, which can be much smaller.
 
@@ -135,8 +135,16 @@ The command trains on one data set and measures how well its test images can be 
 set. Both data sets are standardised in the same way. AUROC is the area under the ROC curve in %. The backprop twin has
 the same network and is trained for as many epochs. {reading_rejection}
 
-The last two columns use a threshold that accepts {accept:.0%} of the validation images; {seeds}. *first layer* is the
-score that faustnet uses. It was chosen on validation images and on training images of the other data set.
+The last two columns use a threshold that accepts {accept:.0%} of the validation images; {seeds}. *score* is the value
+that is compared with the threshold:
+
+- *first layer*: the score of the best class in the first layer. faustnet uses this one. It was chosen on validation
+  images and on training images of the other data set.
+- *last layer*, *all layers*: the score of the best class in the last layer, or summed over all layers.
+- *margin*: the difference between the best two classes, summed over all layers.
+- *softmax*: the largest softmax probability. *output*: the largest output. *energy*: the logarithm of the sum of the
+  exponentials of the outputs. For FAUST, the outputs are the negative scaled squared distances.
+
 `results/rejection/` has one file per run.
 
 {rejection}

@@ -121,7 +121,8 @@ def scaling(found: dict[str, dict[str, Any]]) -> str:
         rows += step_rows([first], f"**{machine}**: {about}")
         for line in others:
             (changed,) = (key for key in names if line[key] != first[key])
-            rows += step_rows([line], f"{changed} {line[changed]:,}")
+            count = changed in ("classes", "representatives")
+            rows += step_rows([line], f"{line[changed]:,} {changed}" if count else f"{changed} {line[changed]:,}")
     return table(["network", "backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop"], rows)
 
 
@@ -131,7 +132,8 @@ def convolutions(found: dict[str, dict[str, Any]]) -> str:
         for line in found[name]["convolutions"]:
             widths = "-".join(map(str, line["widths"]))
             label = (
-                f"{machine}, {line['kind']} {widths}, heads of {line['head']}, batch {line['batch']}, {line['precision']}"
+                f"{machine}, {line['kind']} {widths}, heads of {line['head']} channels, batch {line['batch']}, "
+                f"{line['precision']}"
             )
             rows += step_rows([line], label)
     return table(["network", "backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop"], rows)

@@ -72,9 +72,9 @@ python benchmarks/tuning.py write results/study.json   # write the best trials t
 ```
 
 A trial is shorter than the final training: 25 epochs, 3×500, one seed. FAUST-vanilla tuplet on MNIST had nine
-additional trials of 60 epochs, added by hand after its first recipe stayed below the paper's figure. They were also
-compared on validation images. The table shows the best validation accuracy and the number of trials;
-`results/study.json` has all trials.
+additional trials of 60 epochs, because its first recipe stayed below the paper's accuracy on the test images. They were
+also compared on validation images. The table shows the best validation accuracy in % and the number of trials in
+brackets; `results/study.json` has all trials.
 
 {study}
 
@@ -97,7 +97,7 @@ values are in `results/figure2.json`.
 
 ## Figure 1: the architecture
 
-`faustnet reproduce figure1 --out results` draws it from a network object.
+`faustnet reproduce figure1 --out results` draws a network of three layers.
 
 ![The architecture of FAUST](results/figures/figure1.png)
 
@@ -202,7 +202,7 @@ def reading(cells: list[dict[str, Any]], family: str) -> str:
     worst = min(known, key=lambda cell: cell["mean"] - cell["paper"])
     where = f"{method_titles()[worst['method']]} on {TITLES[worst['dataset']]}, {worst['network'].replace('x', '×')}"
     return (
-        f"The {family} recipes reach or exceed {above} of {len(known)} figures of the paper; the lowest difference is "
+        f"The {family} recipes reach or exceed {above} of the {len(known)} accuracies in the paper; the lowest difference is "
         f"{difference(worst)} ({where})."
     )
 
@@ -222,7 +222,7 @@ def study() -> str:
 
 def exported() -> str:
     rows = [
-        [f"{line['network']}, `{line['method']}`, {line['images']} at once", f"{line['torch_us']:,.0f}",
+        [f"{line['network']}, `{line['method']}`, {line['images']} per batch", f"{line['torch_us']:,.0f}",
          f"{line['onnx_us']:,.0f}", f"{line['onnx_us'] / line['torch_us']:.2f}"]
         for line in _read("export.json")["lines"]
     ]  # fmt: skip

@@ -17,10 +17,11 @@ from typing import Any
 import typer
 
 import faustnet
-from faustnet import data, losses, methods
+from faustnet import data, losses, methods, testing
 from faustnet.cli import app
 from faustnet.data import DATASETS, DataSet, Images
 from faustnet.methods import METHODS, LocalMethod, Method, Source
+from faustnet.nn.layers import Layer
 from faustnet.nn.network import Network
 from faustnet.runs.folder import Run
 from faustnet.runs.model import EarlyPrediction, Model, Prediction
@@ -72,8 +73,12 @@ SHIPPED = """## Included recipes
 PYTHON = f"""# Python
 {WRITTEN}
 
-The public Python API. Everything else in the package may change without notice. Shapes of tensors are given in
-brackets: n images, C classes, and (c, h, w) for the channels, height and width of an image.
+The public Python API. Everything else in the package may change without notice. `faustnet` also contains the classes of
+the methods, such as `faustnet.FaustRepresentative`; their options are in [recipes](recipes.md#options).
+
+Shapes of tensors are given in brackets: B or n images, R rows, C classes, K references per class, embeddings of size e,
+and (c, h, w) for the channels, height and width of an image. A *voter* is a part of a method that scores every class; in
+most methods, each layer is one.
 """
 LISTED = re.compile(r"(Args|Attributes|Options):\n    ")  # a section of a docstring
 PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to document; None: all
@@ -91,9 +96,24 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to do
     },
     "Measurements": {Epoch: None, Evaluation: None, EarlyExit: None},
     "Data": {DataSet: None, Images: ("shape", "split")},
-    "The contract of a method": {Method: None, LocalMethod: None, Source: None, Network: ("embeddings", "forward", "embed")},
+    "The contract of a method": {
+        Method: None,
+        LocalMethod: None,
+        Source: None,
+        Network: ("embeddings", "forward", "embed"),
+        Layer: ("forward", "transform", "multiplications", "batch_key"),
+    },
+    "Checks of your own classes": {testing.check_layer: None, testing.check_method: None},
+    "Training": {faustnet.Trainer: ("run", "stop")},
     "Losses": {getattr(losses, name): None for name in losses.__all__},
 }
+
+
+class Shortened:
+    """Stands for a default value that is long to print."""
+
+    def __repr__(self) -> str:
+        return "…"
 
 
 def pages() -> dict[Path, str]:
@@ -241,6 +261,8 @@ def _function(member: Any) -> Any:
 
 def _signature(name: str, member: Any) -> str:
     signature = inspect.signature(_function(member))
+    parameters = [p.replace(default=Shortened()) if is_dataclass(p.default) else p for p in signature.parameters.values()]
+    signature = signature.replace(parameters=parameters)
     if isinstance(member, property | cached_property):
         return f"{name} → {_plain(inspect.formatannotation(signature.return_annotation))}"
     return name + re.sub(r"^\((self|cls)(, )?", "(", _plain(str(signature)))

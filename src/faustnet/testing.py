@@ -83,14 +83,14 @@ def check_layer(layer: Layer, sample: Tensor) -> None:
 def check_method(
     method: type[Method], *, network: NetworkSettings = NETWORK, options: Mapping[str, Any] | None = None
 ) -> None:
-    """Check that a method can be trained by every schedule, stopped, continued, saved and used.
+    """Check that a method can be trained by every schedule, stopped, continued, saved and used for prediction.
 
-    The method is trained on small random images of four classes, in float64 on the CPU, within seconds.
+    The method is trained on small random images of four classes, in float64 on the CPU. This takes seconds.
 
     Args:
         method: The class, a subclass of `Method` or `LocalMethod`.
-        network: A network that the method accepts; with widths that are multiples of 4 by default.
-        options: Values for options of the method.
+        network: A network that the method accepts. The default has widths that are multiples of the four classes.
+        options: Options of the method that differ from the defaults.
     """
     options = options or {}
     _check_class(method)

@@ -128,7 +128,7 @@ def report(
 
 
 def predict(
-    run: RunFolder,
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or a model file.")],
     images: Annotated[list[Path], typer.Argument(help="Image files of any size, and folders of image files.")],
     layers: Layers = None,
     exit_margin: Annotated[

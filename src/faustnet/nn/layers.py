@@ -25,7 +25,7 @@ class Layer(nn.Module, ABC):
         inputs: Number of values in one input row.
         outputs: Number of values in one row of the activation.
         embedding_size: Number of values in one row of the embedding.
-        dropout: Probability of setting an input value to zero while training.
+        dropout: Dropout probability of the input.
     """
 
     shard: RowShard | None = None  # the rows of a batch that this rank has, if other ranks have the rest
@@ -36,12 +36,12 @@ class Layer(nn.Module, ABC):
         self.dropout = dropout
 
     def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(R, inputs) → activation (R, outputs), embedding (R, embedding_size)"""
+        """Apply dropout, then `transform`. (R, inputs) → activation (R, outputs), embedding (R, embedding_size)"""
         return self.transform(self.drop(rows))
 
     @abstractmethod
     def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the activation and the embedding of rows after dropout. (R, inputs) → (R, outputs), (R, embedding_size)"""
+        """Return the activation and the embedding. (R, inputs) → (R, outputs), (R, embedding_size)"""
 
     def drop(self, rows: Tensor) -> Tensor:
         """Apply dropout while training. (R, inputs) → (R, inputs)"""
@@ -76,8 +76,8 @@ class Layer(nn.Module, ABC):
 
     @property
     def batch_key(self) -> Hashable | None:
-        """Key of layers that `faustnet.nn.batched` can compute together, or None for a layer that runs by itself. Layers
-        with equal keys differ in the values of their parameters only, and possibly in `inputs`."""
+        """Layers with equal keys can be computed together by `faustnet.nn.batched`: they differ only in the values of their
+        parameters, and possibly in `inputs`. None: the layer is computed by itself."""
         return None
 
     def set_shard(self, shard: RowShard | None) -> None:
