@@ -134,8 +134,8 @@ class Model:
     def predict(
         self, pixels: Tensor | np.ndarray, layers: Sequence[int] | None = None, *, reject: bool = False
     ) -> list[Prediction]:
-        """Predict the class of each image, from all layers or from those numbered in `layers`, starting at 1. With `reject`,
-        images that are close to no class, by the threshold of `calibrate`, are "unknown"."""
+        """Predict the class of each image, from all layers or from those in `layers`, numbered from 1. With `reject`,
+        images that the threshold of `calibrate` rejects are "unknown"."""
         scores = self.scores(pixels)
         best = self.method.joined(scores, layers).max(dim=1)
         votes = scores.argmax(dim=2).T.tolist()
@@ -202,8 +202,8 @@ class Model:
         """Return this model with a threshold for `predict(…, reject=True)` that accepts the fraction `accept` of these
         images, which must be of its classes and not used for training.
 
-        For FAUST only, but not for prototypes with network.length "free": inputs that barely activate a layer are closest
-        to every prototype there.
+        All FAUST methods support it, except faust-prototype with network.length "free": there, inputs that barely activate
+        a layer are closest to every prototype.
         """
         self._faust("Rejecting images").check_rejection()
         require(0 < accept <= 1, f"accept must be above 0 and at most 1, got {accept}.")
