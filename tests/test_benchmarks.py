@@ -88,7 +88,7 @@ def test_a_trial_of_a_best_recipe_states_all_of_it(tmp_path: Path, monkeypatch: 
         (["imagenet/mlp"], "A study is DATASET/NAME"),
         (["digits/../x"], "A study is DATASET/NAME"),
         (["digits/x", "--base", "best/digits/mpl"], "did you mean best/digits/mlp?"),
-        (["digits/x", "training.epoch=3"], "did you mean epochs?"),
+        (["digits/x", "training.epoch=3"], "did you mean training.epochs?"),
         (["digits/x", "epochs"], "set with KEY=VALUE"),
     ],
 )
@@ -134,7 +134,7 @@ def test_the_strongest_recipes_stand_beside_their_twins_and_the_records(tmp_path
     assert len(rows) == 2 + len(RECORDS)
     (mlp,) = (row for words, row in rows.items() if "CIFAR-10, MLP" in words)
     assert mlp.endswith("| 69.07 | mlp 70.07 ± 0.10 (+1.00)<br>mlp-plain 60.00 ± 0.10 (−9.07) |")
-    (cnn,) = (row for words, row in rows.items() if "| MNIST, CNN: of the" in words)
+    (cnn,) = (row for words, row in rows.items() if "| MNIST, CNN: best method" in words)
     assert cnn.endswith("| 99.70 | cnn 99.60 ± 0.10 (−0.10) |")
     assert all(row.endswith("| – |") for words, row in rows.items() if "Fashion" in words)
     for rates, said in ([1, 2, 3], False), ([1, 3, 2], True), ([2, 1, 3], True):  # the second is the best
