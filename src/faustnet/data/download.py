@@ -1,16 +1,14 @@
 """Downloads of the built-in data sets. A file appears under its name only when it is complete and its checksum is right."""
 
-import gzip
 import hashlib
 import os
 import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -149,19 +147,23 @@ def unpack_folder(archive: Path, md5: str, folder: Path, names: Sequence[str]) -
         with folder_lock(folder.parent, wait=True):
             _remove_partials(folder)
             _unpack(archive, folder, names)
-    except (tarfile.TarError, OSError, EOFError, KeyError, ValueError, zlib.error) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
         raise FaustnetError(f"{archive} could not be unpacked ({error}): delete it and run the command again.") from None
 
 
 def _unpack(archive: Path, folder: Path, names: Sequence[str]) -> None:
+    missing = [f"{folder.name}/{name}" for name in names]
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=PARTIAL, dir=folder.parent) as partial:
-        with _decompressed(archive, folder.parent) as plain, tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member) as tar:
-            for name in names:
-                source = tar.extractfile(f"{folder.name}/{name}")
-                if source is None:
-                    raise tarfile.TarError(f"{name} in it is a folder")
-                with (Path(partial) / name).open("wb") as target:
-                    shutil.copyfileobj(source, target)
+        with tarfile.open(archive, "r|gz", tarinfo=_Member) as tar:  # a stream, which cannot go back
+            for member in tar:
+                if tar.offset > LARGEST:
+                    raise tarfile.TarError(f"it expands to more than {LARGEST >> 20} MiB")
+                if member.name in missing and (source := tar.extractfile(member)):
+                    with source, (Path(partial) / Path(member.name).name).open("wb") as target:
+                        shutil.copyfileobj(source, target)
+                    missing.remove(member.name)
+        if missing:
+            raise tarfile.TarError(f"it has no file {missing[0]}")
         folder.mkdir(exist_ok=True)
         for name in names:
             move_whole(Path(partial) / name, folder / name)
@@ -169,7 +171,7 @@ def _unpack(archive: Path, folder: Path, names: Sequence[str]) -> None:
 
 class _Member(tarfile.TarInfo):
     """Entry of an archive of regular files and folders. Links, devices, headers that change other headers, and negative
-    sizes, which would make the reader go back, are refused."""
+    sizes are refused."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -177,15 +179,3 @@ class _Member(tarfile.TarInfo):
         if found.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or found.size < 0:
             raise tarfile.ReadError(f"{found.name} in it is not a regular file")
         return found
-
-
-@contextmanager
-def _decompressed(archive: Path, folder: Path) -> Iterator[BinaryIO]:
-    """Decompress a gzip file into an unnamed temporary file in `folder`."""
-    with gzip.open(archive) as compressed, tempfile.TemporaryFile(dir=folder) as plain:
-        while chunk := compressed.read(CHUNK):
-            if plain.tell() + len(chunk) > LARGEST:
-                raise tarfile.TarError(f"it expands to more than {LARGEST >> 20} MiB")
-            plain.write(chunk)
-        plain.seek(0)
-        yield plain
