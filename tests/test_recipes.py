@@ -114,7 +114,7 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"training": {"epochs": True}}, "training.epochs must be a whole number, got True"),
         ({"training": {"epochs": 0}}, "training.epochs must be at least 1, got 0"),
         ({"network": {"widths": 500}}, "^network.widths must be a list of whole numbers, got 500.$"),
-        ({"network": {"widths": [500, 0]}}, r"at least one unit, but the widths are \[500, 0\]"),
+        ({"network": {"widths": [500, 0]}}, r"numbers of at least 1, got \[500, 0\]"),
         ({"data": {"flip": 1}}, "data.flip must be true or false, got 1"),
         ({"data": {"crop": -1}}, "data.crop must be 0 pixels or more, got -1"),
         ({"data": {"cutout": -1}}, "data.cutout must be 0 pixels or more, got -1"),

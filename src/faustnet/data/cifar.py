@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from faustnet.errors import FaustnetError
+from faustnet.system.files import read_limited
 
 IMAGES, VALUES, CLASSES = 10_000, 3 * 32 * 32, 10
 LARGEST = 64 << 20  # bytes; an official batch has 31 million
@@ -33,11 +34,7 @@ FUNCTIONS = {
 def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read a batch file. → images (10000, 3072), bytes in the order red, green, blue; labels (10000,)"""
     try:
-        if not path.is_file():
-            raise ValueError("it is not a regular file")
-        if path.stat().st_size > LARGEST:
-            raise ValueError(f"it is larger than {LARGEST >> 20} MiB")
-        pickled = path.read_bytes()
+        pickled = read_limited(path, LARGEST)
         _check_operations(pickled)
         content = _Unpickler(io.BytesIO(pickled), encoding="latin1").load()
         return _images(content["data"]), _labels(content["labels"])

@@ -71,16 +71,9 @@ def _download(urls: Sequence[str], md5: str, path: Path) -> list[str]:
     pooch.get_logger().setLevel("WARNING")  # the progress bar says enough
     reasons = []
     for url in urls:
-        with (
-            tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent) as partial,
-            _ProgressBar(url) as bar,
-        ):
-            options = {"timeout": TIMEOUT, "headers": {"Accept-Encoding": "identity"}}  # the checksum is of the bytes sent
-            downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=CHUNK, **options)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent) as partial:
             try:
-                found = pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=partial, downloader=downloader)
-            except _TooLargeError as error:
-                reasons.append(str(error))
+                found = pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=partial, downloader=_receive)
             except RequestException as error:
                 reasons.append(_innermost(error))
             except ValueError:  # a wrong checksum, or a header that makes no sense
@@ -98,42 +91,27 @@ def _innermost(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-class _TooLargeError(Exception):
-    """A server sends more than any data set has."""
+def _receive(url: str, target: str, pooch: object) -> None:
+    """Download a file of limited size with a progress bar. The arguments are those of a downloader of pooch."""
+    import requests
 
-
-class _ProgressBar:
-    """Progress bar of a download, in the form that pooch asks for. It ends a download that is too large."""
-
-    def __init__(self, url: str):
-        self.url, self.received = url, 0
-        console = Console(stderr=True)
-        name = url.rsplit("/", 1)[-1]
-        if not console.is_terminal:
-            console.print(f"Downloading {name}", highlight=False)
-        columns = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-        self.progress = Progress(TextColumn(name), *columns, console=console, disable=not console.is_terminal)
-        self.task = self.progress.add_task(name, total=None)
-        self.total = 0  # bytes, set by pooch; 0 if the server does not say
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def update(self, size: int) -> None:
-        self.received += size
-        if self.received > LARGEST:
-            raise _TooLargeError(f"{self.url} sends more than {LARGEST >> 20} MiB")
-        self.progress.update(self.task, completed=self.received, total=self.total or None)
-
-    def reset(self) -> None:
-        self.received = 0
-
-    def close(self) -> None:
-        pass
+    name, console = url.rsplit("/", 1)[-1], Console(stderr=True)
+    if not console.is_terminal:
+        console.print(f"Downloading {name}", highlight=False)
+    columns = TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    headers = {"Accept-Encoding": "identity"}  # the checksum is of the bytes sent
+    with (
+        Progress(*columns, console=console, disable=not console.is_terminal) as bar,
+        requests.get(url, stream=True, timeout=TIMEOUT, headers=headers) as answer,
+        Path(target).open("wb") as file,
+    ):
+        answer.raise_for_status()
+        task = bar.add_task(name, total=int(answer.headers.get("Content-Length", 0)) or None)
+        for chunk in answer.iter_content(CHUNK):
+            if file.tell() + len(chunk) > LARGEST:
+                raise requests.RequestException(f"{url} sends more than {LARGEST >> 20} MiB")
+            file.write(chunk)
+            bar.advance(task, len(chunk))
 
 
 def unpack_folder(archive: Path, md5: str, folder: Path, names: Sequence[str]) -> None:
