@@ -327,7 +327,7 @@ def test_shards_are_made_and_used_by_commands(
     for command, *more in (["evaluate"], ["votes"], ["calibrate"], ["report", "--images", 10]):
         assert faustnet(command, tmp_path / "streamed", *more).code == 0, command
     assert faustnet("train", "--dataset", "digits", "--set", "data.stream=often").sentence.startswith(
-        "faustnet: There is no way"
+        "faustnet: data.stream must be one of"
     )
     assert faustnet("shards", tmp_path / "nowhere", tmp_path / "new").code == 2
 
