@@ -211,7 +211,7 @@ def test_few_samples_will_do() -> None:
         ({"representatives": 0}, "representatives must be at least 1, got 0"),
         ({"representatives": "many"}, "^representatives must be a whole number, got 'many'"),
         ({"learning_rate": -1.0}, "^learning_rate must be positive, got -1.0"),
-        ({"label_smoothing": 1.0}, "from 0 to below 1"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1"),
         ({"device": "abacus"}, "There is no device 'abacus'"),
     ],
 )

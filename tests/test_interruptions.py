@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from faustnet.runs.model import Model
 from faustnet.runs.progress import ConsoleProgress
 from faustnet.runs.session import Stopped
 from faustnet.runs.tensor_file import pack, read_tensors
-from faustnet.system.files import prepared, write_whole
+from faustnet.system.files import write_whole, writing
 from faustnet.system.locks import LOCK, folder_lock
 from faustnet.training.history import Epoch
 from faustnet.training.trainer import Diverged, Trainer
@@ -375,12 +376,14 @@ def test_a_folder_that_cannot_be_locked_is_an_error(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_that_is_prepared_appears_at_the_end_or_never(tmp_path: Path) -> None:
+def test_a_file_appears_when_it_is_complete_or_never(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with prepared(path, b"content"):
+    with writing(path) as file:
+        file.write(b"content")
         assert not path.exists()
     assert path.read_bytes() == b"content"
-    with pytest.raises(KeyboardInterrupt), prepared(path, b"other"):
+    with suppress(KeyboardInterrupt), writing(path) as file:
+        file.write(b"other")
         raise KeyboardInterrupt
     assert path.read_bytes() == b"content"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

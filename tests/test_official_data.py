@@ -26,7 +26,7 @@ from faustnet.data import DataSet, load_data
 from faustnet.data.cifar import read_batch
 from faustnet.data.download import data_folder, fetch
 from faustnet.data.idx import read_idx
-from faustnet.data.official import Cifar10, mnist
+from faustnet.data.official import cifar10, mnist
 from faustnet.errors import FaustnetError
 
 
@@ -117,8 +117,8 @@ WHOLE = gzip.compress(idx(np.zeros((10_000,), np.uint8)), 1)
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "it has no IDX header"),
-        (b"<html>not found</html>", "it has no IDX header"),
+        (b"", "header does not say 10000 bytes"),
+        (b"<html>not found</html>", "header does not say 10000 bytes"),
         (WHOLE[:-20], "ended before the end-of-stream"),
         (WHOLE[:40] + b"\xff" * 20 + WHOLE[60:], "is damaged or another file"),
         (gzip.compress(idx(np.zeros((9_999,), np.uint8))), "header does not say 10000 bytes"),
@@ -314,7 +314,7 @@ def test_cifar_is_unpacked_from_its_archive_and_nothing_else_is(served: tuple[Pa
     content = archive({f"cifar-10-batches-py/{name}": batch for name in names} | {"../escaped": b"x", "other": b"x"})
     (served[0] / "cifar.tar.gz").write_bytes(content)
     (tmp_path / "data/.cifar-10-batches-py.abc.part").mkdir(parents=True)  # as an unpacking that was killed leaves it
-    data = Cifar10(f"{served[1]}cifar.tar.gz", md5(content))(tmp_path / "data")
+    data = cifar10(tmp_path / "data", f"{served[1]}cifar.tar.gz", md5(content))
     assert (len(data.train), len(data.test)) == (50_000, 10_000)
     assert data.train.shape == (3, 32, 32)
     assert sorted(path.name for path in (tmp_path / "data/cifar-10-batches-py").iterdir()) == sorted(names)
@@ -326,9 +326,9 @@ def test_an_archive_without_the_batches_is_refused_and_leaves_nothing(tmp_path: 
     content = archive({"cifar-10-batches-py/data_batch_1": b"x"})
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(content)
     with pytest.raises(FaustnetError, match=r"data_batch_2.*delete it and run the command again"):
-        Cifar10(md5=md5(content))(tmp_path)
+        cifar10(tmp_path, md5=md5(content))
     with pytest.raises(FaustnetError, match=r"its checksum is wrong.*delete it and run the command again"):
-        Cifar10()(tmp_path)
+        cifar10(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-python.tar.gz"]
 
 

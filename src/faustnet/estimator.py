@@ -121,7 +121,8 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         names = tuple(map(str, self.classes_))
         model, trainer = set_up(recipe, DataSet(recipe.dataset, names, images, images), choose_device(self.device))
         trainer.run(lambda: None, self._print_loss)
-        self.model_ = _for_prediction(model)
+        # On the CPU, in double precision like scikit-learn's estimators, and without training state.
+        self.model_ = Model.from_bytes(model.to_bytes(), torch.float64)
         self.sharpness_ = _sharpness(self.model_, images)
         self.loss_curve_ = [_mean_loss(epoch) for epoch in trainer.history]
         self.n_iter_ = len(trainer.history)
@@ -241,7 +242,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
             },
         }
         try:
-            asked = recipe_from(_plain(table))
+            asked = recipe_from(table)
         except FaustnetError as error:
             raise BadInput(RECIPE_KEY.sub("", str(error))) from None
         fitting = {
@@ -261,11 +262,6 @@ def _batch_size(samples: int) -> int:
     return samples // batches
 
 
-def _for_prediction(model: Model) -> Model:
-    """Return the trained model on the CPU, in double precision like scikit-learn's estimators, without training state."""
-    return Model.from_bytes(model.to_bytes(), torch.float64)
-
-
 def _sharpness(model: Model, images: Images) -> float:
     """Return the factor that turns summed scores into log-odds; `predict_proba` explains it."""
     source = model.source(images)
@@ -277,12 +273,3 @@ def _sharpness(model: Model, images: Images) -> float:
 def _mean_loss(epoch: Epoch) -> float:
     """Return the mean loss over the layers."""
     return fmean(loss for loss in epoch.losses if loss is not None)
-
-
-def _plain(value: Any) -> Any:
-    """Convert NumPy values, which parameter grids often contain, to Python values."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value

@@ -1,16 +1,14 @@
 """Downloads of the built-in data sets. A file appears under its name only when it is complete and its checksum is right."""
 
-import gzip
 import hashlib
 import os
 import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -73,16 +71,9 @@ def _download(urls: Sequence[str], md5: str, path: Path) -> list[str]:
     pooch.get_logger().setLevel("WARNING")  # the progress bar says enough
     reasons = []
     for url in urls:
-        with (
-            tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent) as partial,
-            _ProgressBar(url) as bar,
-        ):
-            options = {"timeout": TIMEOUT, "headers": {"Accept-Encoding": "identity"}}  # the checksum is of the bytes sent
-            downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=CHUNK, **options)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent) as partial:
             try:
-                found = pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=partial, downloader=downloader)
-            except _TooLargeError as error:
-                reasons.append(str(error))
+                found = pooch.retrieve(url, f"md5:{md5}", fname=path.name, path=partial, downloader=_receive)
             except RequestException as error:
                 reasons.append(_innermost(error))
             except ValueError:  # a wrong checksum, or a header that makes no sense
@@ -100,42 +91,27 @@ def _innermost(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-class _TooLargeError(Exception):
-    """A server sends more than any data set has."""
+def _receive(url: str, target: str, pooch: object) -> None:
+    """Download a file of limited size with a progress bar. The arguments are those of a downloader of pooch."""
+    import requests
 
-
-class _ProgressBar:
-    """Progress bar of a download, in the form that pooch asks for. It ends a download that is too large."""
-
-    def __init__(self, url: str):
-        self.url, self.received = url, 0
-        console = Console(stderr=True)
-        name = url.rsplit("/", 1)[-1]
-        if not console.is_terminal:
-            console.print(f"Downloading {name}", highlight=False)
-        columns = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-        self.progress = Progress(TextColumn(name), *columns, console=console, disable=not console.is_terminal)
-        self.task = self.progress.add_task(name, total=None)
-        self.total = 0  # bytes, set by pooch; 0 if the server does not say
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def update(self, size: int) -> None:
-        self.received += size
-        if self.received > LARGEST:
-            raise _TooLargeError(f"{self.url} sends more than {LARGEST >> 20} MiB")
-        self.progress.update(self.task, completed=self.received, total=self.total or None)
-
-    def reset(self) -> None:
-        self.received = 0
-
-    def close(self) -> None:
-        pass
+    name, console = url.rsplit("/", 1)[-1], Console(stderr=True)
+    if not console.is_terminal:
+        console.print(f"Downloading {name}", highlight=False)
+    columns = TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    headers = {"Accept-Encoding": "identity"}  # the checksum is of the bytes sent
+    with (
+        Progress(*columns, console=console, disable=not console.is_terminal) as bar,
+        requests.get(url, stream=True, timeout=TIMEOUT, headers=headers) as answer,
+        Path(target).open("wb") as file,
+    ):
+        answer.raise_for_status()
+        task = bar.add_task(name, total=int(answer.headers.get("Content-Length", 0)) or None)
+        for chunk in answer.iter_content(CHUNK):
+            if file.tell() + len(chunk) > LARGEST:
+                raise requests.RequestException(f"{url} sends more than {LARGEST >> 20} MiB")
+            file.write(chunk)
+            bar.advance(task, len(chunk))
 
 
 def unpack_folder(archive: Path, md5: str, folder: Path, names: Sequence[str]) -> None:
@@ -149,19 +125,23 @@ def unpack_folder(archive: Path, md5: str, folder: Path, names: Sequence[str]) -
         with folder_lock(folder.parent, wait=True):
             _remove_partials(folder)
             _unpack(archive, folder, names)
-    except (tarfile.TarError, OSError, EOFError, KeyError, ValueError, zlib.error) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
         raise FaustnetError(f"{archive} could not be unpacked ({error}): delete it and run the command again.") from None
 
 
 def _unpack(archive: Path, folder: Path, names: Sequence[str]) -> None:
+    missing = [f"{folder.name}/{name}" for name in names]
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=PARTIAL, dir=folder.parent) as partial:
-        with _decompressed(archive, folder.parent) as plain, tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member) as tar:
-            for name in names:
-                source = tar.extractfile(f"{folder.name}/{name}")
-                if source is None:
-                    raise tarfile.TarError(f"{name} in it is a folder")
-                with (Path(partial) / name).open("wb") as target:
-                    shutil.copyfileobj(source, target)
+        with tarfile.open(archive, "r|gz", tarinfo=_Member) as tar:  # a stream, which cannot go back
+            for member in tar:
+                if tar.offset > LARGEST:
+                    raise tarfile.TarError(f"it expands to more than {LARGEST >> 20} MiB")
+                if member.name in missing and (source := tar.extractfile(member)):
+                    with source, (Path(partial) / Path(member.name).name).open("wb") as target:
+                        shutil.copyfileobj(source, target)
+                    missing.remove(member.name)
+        if missing:
+            raise tarfile.TarError(f"it has no file {missing[0]}")
         folder.mkdir(exist_ok=True)
         for name in names:
             move_whole(Path(partial) / name, folder / name)
@@ -169,7 +149,7 @@ def _unpack(archive: Path, folder: Path, names: Sequence[str]) -> None:
 
 class _Member(tarfile.TarInfo):
     """Entry of an archive of regular files and folders. Links, devices, headers that change other headers, and negative
-    sizes, which would make the reader go back, are refused."""
+    sizes are refused."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -177,15 +157,3 @@ class _Member(tarfile.TarInfo):
         if found.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or found.size < 0:
             raise tarfile.ReadError(f"{found.name} in it is not a regular file")
         return found
-
-
-@contextmanager
-def _decompressed(archive: Path, folder: Path) -> Iterator[BinaryIO]:
-    """Decompress a gzip file into an unnamed temporary file in `folder`."""
-    with gzip.open(archive) as compressed, tempfile.TemporaryFile(dir=folder) as plain:
-        while chunk := compressed.read(CHUNK):
-            if plain.tell() + len(chunk) > LARGEST:
-                raise tarfile.TarError(f"it expands to more than {LARGEST >> 20} MiB")
-            plain.write(chunk)
-        plain.seek(0)
-        yield plain

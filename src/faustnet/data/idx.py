@@ -1,6 +1,7 @@
 """IDX files, the format of MNIST and Fashion-MNIST: a header of big-endian numbers, then bytes."""
 
 import gzip
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -27,14 +28,10 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _read(file: BinaryIO | gzip.GzipFile, shape: tuple[int, ...]) -> np.ndarray:
-    header = file.read(4 + 4 * len(shape))
-    if len(header) < 4 + 4 * len(shape) or header[:2] != b"\0\0":
-        raise ValueError("it has no IDX header")
-    kind, dimensions = header[2], header[3]
-    found = struct.unpack(f">{len(shape)}I", header[4:])
-    if kind != UINT8 or dimensions != len(shape) or found != shape:
+    header = bytes([0, 0, UINT8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
+    if file.read(len(header)) != header:
         raise ValueError(f"its header does not say {'×'.join(map(str, shape))} bytes")
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     content = file.read(size + 1)
     if len(content) != size:
         raise ValueError(f"it is {'shorter' if len(content) < size else 'longer'} than its header says")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, require
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # Pillow starts other programs to read some of the others
@@ -115,8 +115,7 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> torch.Tensor:
     """Read an image file as bytes of this shape, (channels, height, width): rotated as its EXIF data say, converted and
     resized as needed. Of several frames the first is read; transparent pixels are shown on white."""
     channels, height, width = shape
-    if path.is_dir():
-        raise FaustnetError(f"{path} contains no image: choose another folder.")
+    require(not path.is_dir(), f"{path} contains no image: choose another folder.")
     with open_image(path) as image:
         side = DRAFT_FACTOR * max(height, width)  # the EXIF rotation may swap height and width
         image.draft(None, (side, side))

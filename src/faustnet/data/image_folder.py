@@ -2,8 +2,9 @@
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ import torch
 
 from faustnet.data.image_file import find_images, is_ignored, open_image, read_image
 from faustnet.data.images import DataSet, Images
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, require
 
 GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F"}
 HELD_OUT = 0.2  # fraction for testing, of a folder that is not split into train and test
@@ -32,21 +33,17 @@ class FileErrors:
     strict: bool
     messages: list[str] = field(default_factory=list)
 
-    def apply(self, files: ClassFiles, read: Callable[[Path], T]) -> tuple[ClassFiles, list[T]]:
-        """Return the files that `read` accepts, and its results in the order of the files."""
-        readable: ClassFiles = {name: [] for name in files}
-        results = []
-        for name, paths in files.items():
-            for path in paths:
-                try:
-                    results.append(read(path))
-                except FaustnetError as error:
-                    if self.strict:
-                        raise
-                    self.messages.append(str(error))
-                else:
-                    readable[name].append(path)
-        return readable, results
+    def read(self, paths: Iterable[Path], reader: Callable[[Path], T]) -> dict[Path, T]:
+        """Return what `reader` returns for each file that it can read."""
+        found = {}
+        for path in paths:
+            try:
+                found[path] = reader(path)
+            except FaustnetError as error:
+                if self.strict:
+                    raise
+                self.messages.append(str(error))
+        return found
 
 
 @dataclass(frozen=True)
@@ -92,9 +89,12 @@ def find_class_files(
     if unknown := sorted(set(test_files) - set(train_files)):
         raise FaustnetError(f"{folder} has test images but no training images of the class {unknown[0]!r}: add some.")
     errors = FileErrors(strict)
-    train_files, train_headers = errors.apply(train_files, _header)
-    test_files, test_headers = errors.apply(test_files, _header)
-    shape = shape or _common_shape(train_headers + test_headers, image_size)
+    headers = errors.read(chain(*train_files.values(), *test_files.values()), _header)
+    shape = shape or _common_shape(headers.values(), image_size)
+    train_files, test_files = (
+        {name: [path for path in paths if path in headers] for name, paths in files.items()}
+        for files in (train_files, test_files)
+    )
     if not is_split:
         train_files, test_files = _split(train_files, folder)
     unused = [folder / name for name in OTHER_PARTS if is_split and (folder / name).is_dir()]
@@ -112,8 +112,7 @@ def load_folder(
             raise FaustnetError(
                 f"{found.classes_folder / name} contains no readable training image: add some, or remove the folder."
             )
-    if not len(test):
-        raise FaustnetError(f"{folder} has too few images to hold some out: add more, or split it into train and test.")
+    require(len(test) > 0, f"{folder} has too few images to hold some out: add more, or split it into train and test.")
     return DataSet(folder.name, found.class_names, train, test, left_out=found.left_out)
 
 
@@ -139,8 +138,7 @@ def _list_classes(folder: Path) -> tuple[ClassFiles, list[Path]]:
             found[entry.name], not_images = find_images(entry)
             others += not_images
     for name, paths in found.items():
-        if not paths:
-            raise FaustnetError(f"{folder / name} contains no image: add some, or remove the folder.")
+        require(bool(paths), f"{folder / name} contains no image: add some, or remove the folder.")
         if name in (*PARTS, *OTHER_PARTS) and not any(path.parent == folder / name for path in paths):
             raise FaustnetError(
                 f"{folder / name} has folders but no images: if {folder} is already split, name the parts train and test."
@@ -156,7 +154,7 @@ def _header(path: Path) -> tuple[str, tuple[int, int]]:
         return image.mode, image.size
 
 
-def _common_shape(headers: Sequence[tuple[str, tuple[int, int]]], image_size: int) -> tuple[int, int, int]:
+def _common_shape(headers: Collection[tuple[str, tuple[int, int]]], image_size: int) -> tuple[int, int, int]:
     """Choose a shape for images: grey if all of them are, and their own size if they share one that is small."""
     modes, sizes = {mode for mode, _ in headers}, {size for _, size in headers}
     channels = 1 if modes <= GREY_MODES else 3
@@ -170,7 +168,8 @@ def _common_shape(headers: Sequence[tuple[str, tuple[int, int]]], image_size: in
 
 
 def _read_all(files: ClassFiles, found: ImageFolder) -> Images:
-    readable, pixels = found.errors.apply(files, lambda path: read_image(path, found.shape))
-    labels = [found.class_names.index(name) for name, paths in readable.items() for _ in paths]
-    stacked = torch.stack(pixels) if pixels else torch.empty(0, *found.shape, dtype=torch.uint8)
+    numbers = {path: found.class_names.index(name) for name, paths in files.items() for path in paths}
+    pixels = found.errors.read(numbers, lambda path: read_image(path, found.shape))
+    labels = [numbers[path] for path in pixels]
+    stacked = torch.stack(list(pixels.values())) if pixels else torch.empty(0, *found.shape, dtype=torch.uint8)
     return Images(stacked, torch.tensor(labels, dtype=torch.long))

@@ -1,6 +1,5 @@
 """Arrays in .npy files that are read row by row, and the layouts of images and labels in arrays."""
 
-import io
 import math
 import os
 import sys
@@ -12,7 +11,7 @@ from typing import IO
 
 import numpy as np
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, require
 
 OPEN_FILES = 64  # at once, at most
 
@@ -38,13 +37,10 @@ class NpyFile:
                 start = file.tell()
         except (OSError, ValueError) as error:
             raise FaustnetError(f"{path} is not a readable array ({error}): write it with numpy.save.") from None
-        if dtype.hasobject:
-            raise FaustnetError(f"{path} contains Python objects, which are never unpickled: save numbers or strings.")
-        if fortran and len(shape) > 1:
-            raise FaustnetError(f"{path} is in Fortran order: save numpy.ascontiguousarray of it.")
+        require(not dtype.hasobject, f"{path} contains Python objects, which are never unpickled: save numbers or strings.")
+        require(not fortran or len(shape) <= 1, f"{path} is in Fortran order: save numpy.ascontiguousarray of it.")
         missing = start + math.prod(shape) * dtype.itemsize - path.stat().st_size
-        if missing > 0:
-            raise FaustnetError(f"{path} is incomplete, {missing:,} bytes are missing: write or copy it again.")
+        require(missing <= 0, f"{path} is incomplete, {missing:,} bytes are missing: write or copy it again.")
         return cls(path, start, shape, dtype)
 
     @property
@@ -72,6 +68,15 @@ def label_kind(labels: np.ndarray) -> str | None:
         numbers = np.frombuffer(labels.tobytes(), np.dtype("u4").newbyteorder(labels.dtype.byteorder))
         return "strings" if numbers.max(initial=0) <= sys.maxunicode else None
     return (dict.fromkeys("buif", "numbers") | {"S": "bytes"}).get(labels.dtype.kind)
+
+
+def different_labels(source: Path, train: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Return the different training labels in order. There must be at least two, and no others among the test labels."""
+    names = np.unique(train)
+    require(len(names) > 1, f"{source} must have training images of at least two classes, got {len(names)}.")
+    if len(unknown := np.setdiff1d(test, names)):
+        raise FaustnetError(f"{source} has test images but no training images of the class {unknown[0]}: add some.")
+    return names
 
 
 def read_rows(files: Sequence[NpyFile], positions: np.ndarray, out: np.ndarray) -> None:
@@ -106,7 +111,11 @@ def _read_runs(parts: Sequence[tuple[Path, list[list[int]]]], target: memoryview
         for file, (path, runs) in zip(opened, parts, strict=True):
             with _explain_errors(path):
                 for offset, start, stop in runs:
-                    _read_at(file, offset, target[start:stop])
+                    file.seek(offset)
+                    while start < stop:
+                        start += (got := file.readinto(target[start:stop]))
+                        if not got:
+                            raise EOFError
 
 
 @contextmanager
@@ -117,19 +126,6 @@ def _explain_errors(path: Path) -> Iterator[None]:
         raise FaustnetError(f"{path} was shortened while it was in use: copy it again.") from None
     except OSError as error:
         raise FaustnetError(f"{path} can no longer be read ({error.strerror}): restore it.") from None
-
-
-def _read_at(file: io.FileIO, offset: int, target: memoryview) -> None:
-    """Fill `target` with the bytes at an offset of a file."""
-    while target:
-        if hasattr(os, "preadv"):
-            got = os.preadv(file.fileno(), [target], offset)
-        else:
-            file.seek(offset)
-            got = file.readinto(target)
-        if not got:
-            raise EOFError
-        offset, target = offset + got, target[got:]
 
 
 def channels_first(array: np.ndarray) -> np.ndarray:

@@ -17,6 +17,8 @@ FASHION_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"
 )  # fmt: skip
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+CIFAR10_MD5 = "c58f30108f718f92721af3b95e74349a"
 
 
 def digits(data_dir: Path | None) -> DataSet:
@@ -88,31 +90,16 @@ fashion_mnist = IdxSet(
 )
 
 
-@dataclass(frozen=True)
-class Cifar10:
-    """CIFAR-10: six batches of 10,000 colour images of 32×32 pixels, in DATA/cifar-10-batches-py/."""
-
-    url: str = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
-    md5: str = "c58f30108f718f92721af3b95e74349a"
-
-    def __call__(self, data_dir: Path | None) -> DataSet:
-        folder = data_folder(data_dir) / "cifar-10-batches-py"
-        names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
-        if not all((folder / name).exists() for name in names):
-            archive = folder.with_name("cifar-10-python.tar.gz")
-            if not archive.exists():
-                fetch([self.url], self.md5, archive)
-            unpack_folder(archive, self.md5, folder, [*names, "batches.meta"])
-        pixels, labels = zip(*(read_batch(folder / name) for name in names), strict=True)
-        return DataSet(
-            "cifar10", CIFAR10_NAMES, _cifar_images(pixels[:5], labels[:5]), _cifar_images(pixels[5:], labels[5:])
-        )
-
-
-def _cifar_images(pixels: tuple[np.ndarray, ...], labels: tuple[np.ndarray, ...]) -> Images:
-    return Images(
-        torch.from_numpy(np.concatenate(pixels)).view(-1, 3, 32, 32), torch.from_numpy(np.concatenate(labels)).long()
-    )
-
-
-cifar10 = Cifar10()
+def cifar10(data_dir: Path | None, url: str = CIFAR10_URL, md5: str = CIFAR10_MD5) -> DataSet:
+    """Return CIFAR-10: six batches of 10,000 colour images of 32×32 pixels, in DATA/cifar-10-batches-py/."""
+    folder = data_folder(data_dir) / "cifar-10-batches-py"
+    names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
+    if not all((folder / name).exists() for name in names):
+        archive = folder.with_name("cifar-10-python.tar.gz")
+        if not archive.exists():
+            fetch([url], md5, archive)
+        unpack_folder(archive, md5, folder, [*names, "batches.meta"])
+    pixels, labels = map(np.concatenate, zip(*(read_batch(folder / name) for name in names), strict=True))
+    images, numbers = torch.from_numpy(pixels).view(-1, 3, 32, 32), torch.from_numpy(labels).long()
+    train, test = (Images(images[part], numbers[part]) for part in (slice(50_000), slice(50_000, None)))
+    return DataSet("cifar10", CIFAR10_NAMES, train, test)

@@ -3,11 +3,12 @@ attempt is continued."""
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +17,8 @@ from faustnet.data.image_file import read_image
 from faustnet.data.image_folder import ClassFiles, FileErrors, ImageFolder
 from faustnet.data.images import DataSet, Images
 from faustnet.data.shard_reader import CLASSES, PARTS, load_shards
-from faustnet.errors import FaustnetError
-from faustnet.system.files import is_partial, sync_folder, writing
+from faustnet.errors import FaustnetError, require
+from faustnet.system.files import is_partial, sync_folder, write_whole, writing
 from faustnet.system.locks import LOCK, folder_lock
 
 SHARD = 2**28  # bytes of images in a shard, at most
@@ -26,91 +27,66 @@ BEGUN = "begun.json"  # describes the images that an attempt started from, and l
 OnImages = Callable[[int, int], None]  # called with the number of images written so far, and of all
 
 
-class ImageSequence(Protocol):
-    """Images and labels that are read in order."""
+@dataclass(frozen=True)
+class _Part:
+    """Training or test images, which are read in order."""
 
+    count: int
     image_bytes: int
-
-    def __len__(self) -> int: ...
-
-    def digest(self) -> str:
-        """Return a hash that changes with the images."""
-        ...
-
-    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the images, (m, c, h, w), and labels, (m,), from `start` to before `stop`, without unreadable ones."""
-        ...
-
-
-class LoadedImages:
-    """Images of a data set that `load_data` has read, or that is stored in shards."""
-
-    def __init__(self, images: Images):
-        self.images = images
-        self.image_bytes = int(np.prod(images.shape)) * images.pixels.dtype.itemsize
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def digest(self) -> str:
-        return self.images.digest()
-
-    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        some = self.images.take(torch.arange(start, stop))
-        return some.all_pixels.numpy(), some.labels.numpy()
-
-
-class FileImages:
-    """Images of a folder of class folders, read file by file."""
-
-    def __init__(self, files: ClassFiles, found: ImageFolder):
-        self.pairs = [(path, label) for label, name in enumerate(found.class_names) for path in files.get(name, ())]
-        self.shape, self.errors = found.shape, found.errors
-        self.image_bytes = int(np.prod(found.shape))
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def digest(self) -> str:
-        files = [(str(path), label, path.stat().st_size, path.stat().st_mtime_ns) for path, label in self.pairs]
-        return hashlib.sha256(repr((files, self.shape)).encode(errors="surrogateescape")).hexdigest()
-
-    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        pixels, labels = np.empty((stop - start, *self.shape), np.uint8), list[int]()
-        for path, label in self.pairs[start:stop]:
-            for image in self.errors.apply({"": [path]}, lambda path: read_image(path, self.shape))[1]:
-                pixels[len(labels)] = image.numpy()
-                labels.append(label)
-        return pixels[: len(labels)], np.array(labels, np.int64)
+    digest: str  # changes with the images
+    read: Callable[[int, int], tuple[np.ndarray, np.ndarray]]  # readable images (m, c, h, w), labels (m,): from, to before
 
 
 def shard_folder(found: ImageFolder, folder: Path, on_images: OnImages) -> tuple[str, ...]:
     """Write the images of a folder of class folders as shards; return messages about the files that were not read."""
-    parts = {part: FileImages(files, found) for part, files in zip(PARTS, (found.train, found.test), strict=True)}
+    parts = [_part_of_files(files, found) for files in (found.train, found.test)]
     _ShardWriter(folder, found.class_names, parts, found.errors).write(on_images)
     return found.left_out
 
 
 def shard_images(data: DataSet, folder: Path, on_images: OnImages) -> None:
     """Write a data set as shards."""
-    parts = {part: LoadedImages(images) for part, images in zip(PARTS, (data.train, data.test), strict=True)}
+    parts = [_part_of_images(images) for images in (data.train, data.test)]
     _ShardWriter(folder, data.class_names, parts, FileErrors(strict=True)).write(on_images)
+
+
+def _part_of_images(images: Images) -> _Part:
+    def read(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        some = images.take(torch.arange(start, stop))
+        return some.all_pixels.numpy(), some.labels.numpy()
+
+    return _Part(len(images), math.prod(images.shape) * images.pixels.dtype.itemsize, images.digest(), read)
+
+
+def _part_of_files(files: ClassFiles, found: ImageFolder) -> _Part:
+    pairs = [(path, label) for label, name in enumerate(found.class_names) for path in files.get(name, ())]
+
+    def read(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        pixels, labels = np.empty((stop - start, *found.shape), np.uint8), list[int]()
+        for path, label in pairs[start:stop]:
+            for image in found.errors.read([path], lambda path: read_image(path, found.shape)).values():
+                pixels[len(labels)] = image.numpy()
+                labels.append(label)
+        return pixels[: len(labels)], np.array(labels, np.int64)
+
+    described = [(str(path), label, path.stat().st_size, path.stat().st_mtime_ns) for path, label in pairs]
+    digest = hashlib.sha256(repr((described, found.shape)).encode(errors="surrogateescape")).hexdigest()
+    return _Part(len(pairs), math.prod(found.shape), digest, read)
 
 
 @dataclass
 class _ShardWriter:
     folder: Path
     class_names: Sequence[str]
-    parts: Mapping[str, ImageSequence]
+    parts: Sequence[_Part]  # training and test images
     errors: FileErrors
 
     def __post_init__(self) -> None:
-        if self.folder.exists():
-            raise FaustnetError(f"{self.folder} already exists: choose another folder for the shards.")
+        require(not self.folder.exists(), f"{self.folder} already exists: choose another folder for the shards.")
         if any(len(name.splitlines()) != 1 for name in self.class_names):
             raise FaustnetError("The name of a class must be a single line that is not empty: rename the class.")
         self.partial = self.folder.with_name(f"{self.folder.name}.part")
-        digests = {part: images.digest() for part, images in self.parts.items()}
+        digests = {name: part.digest for name, part in zip(PARTS, self.parts, strict=True)}
         self.description = {"names": list(self.class_names), "images": digests}
 
     def write(self, on_images: OnImages) -> None:
@@ -120,8 +96,8 @@ class _ShardWriter:
             with folder_lock(self.partial):
                 self._begin()
                 self._write_shards(on_images)
-                with writing(self.partial / CLASSES) as file:
-                    file.write("".join(f"{name}\n" for name in self.class_names).encode(errors="surrogateescape"))
+                names = "".join(f"{name}\n" for name in self.class_names)
+                write_whole(self.partial / CLASSES, names.encode(errors="surrogateescape"))
                 load_shards(self.partial)  # raises an error if something is wrong
             self.partial.rename(self.folder)
             (self.folder / BEGUN).unlink()
@@ -147,18 +123,18 @@ class _ShardWriter:
             self.errors.messages[:] = dict.fromkeys([*self.errors.messages, *begun["failed"]])
         else:
             self._save_progress()
-        for part in self.parts:
+        for part in PARTS:
             (self.partial / part).mkdir(exist_ok=True)
 
     def _write_shards(self, on_images: OnImages) -> None:
-        done, total = 0, sum(map(len, self.parts.values()))
-        for part, images in self.parts.items():
-            size = max(1, SHARD // images.image_bytes)
-            for number, start in enumerate(range(0, len(images), size)):
-                stop = min(start + size, len(images))
-                labels_file = self.partial / part / f"y-{number:05d}.npy"
+        done, total = 0, sum(part.count for part in self.parts)
+        for name, part in zip(PARTS, self.parts, strict=True):
+            size = max(1, SHARD // part.image_bytes)
+            for number, start in enumerate(range(0, part.count, size)):
+                stop = min(start + size, part.count)
+                labels_file = self.partial / name / f"y-{number:05d}.npy"
                 if not labels_file.exists():
-                    pixels, labels = images.read(start, stop)
+                    pixels, labels = part.read(start, stop)
                     _save(labels_file.with_name(f"x-{number:05d}.npy"), pixels)
                     self._save_progress()
                     _save(labels_file, labels)
@@ -166,8 +142,8 @@ class _ShardWriter:
                 on_images(done, total)
 
     def _save_progress(self) -> None:
-        with writing(self.partial / BEGUN) as file:
-            file.write(json.dumps({"facts": self.description, "failed": self.errors.messages}).encode())
+        progress = {"facts": self.description, "failed": self.errors.messages}
+        write_whole(self.partial / BEGUN, json.dumps(progress).encode())
 
 
 def _save(path: Path, array: np.ndarray) -> None:

@@ -24,7 +24,7 @@ from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import as_table, write_recipe
 from faustnet.system.environment import environment
-from faustnet.system.files import partials, prepared, write_whole
+from faustnet.system.files import partials, write_whole, writing
 from faustnet.version import VERSION
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -50,8 +50,8 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
     card = path.with_suffix(".md")
     require(path.suffix.lower() == ".onnx", f"The name of an ONNX file ends in .onnx, got {path}.")
     killed = partials(path)  # of an earlier export, which may have written its card already
-    for file in [path] if killed else [path, card]:
-        require(force or not file.exists(), f"{file} exists already: choose another name, or overwrite it with --force.")
+    for old in [path] if killed else [path, card]:
+        require(force or not old.exists(), f"{old} exists already: choose another name, or overwrite it with --force.")
     for name in PACKAGES:
         _imported(name)
     model, metrics, made = run.model_as_trained(), run.metrics, run.environment
@@ -75,10 +75,12 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
         "onnx_seconds": seconds,
         "onnx_processor": environment(torch.device("cpu"), model.recipe.seed)["processor"],
     }
-    with prepared(path, content):
+    with writing(path) as file:
+        file.write(content)
+        file.flush()  # a full disk is noticed before the card is written
         write_whole(card, render_card(about).encode())
-    for file in [*killed, *partials(card)]:
-        file.unlink(missing_ok=True)
+    for old in [*killed, *partials(card)]:
+        old.unlink(missing_ok=True)
     return Exported(path, card, len(content), difference)
 
 

@@ -57,7 +57,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
         "layers": [
             {
                 "name": f"layer {number}",
-                "fisher": _finite(fisher_score(embedding, labels)),
+                "fisher": score if math.isfinite(score := fisher_score(embedding, labels)) else None,  # JSON has no infinity
                 "map": np.round(tsne(embedding[positions]).astype(np.float64), 2).tolist(),
             }
             for number, embedding in enumerate(layer_embeddings(model, test), start=1)
@@ -185,8 +185,3 @@ def _changed(recipe: Recipe) -> dict[str, Any]:
     defaults = replace(Recipe(), method=recipe.method, options={})
     named = {"method": recipe.method} if recipe.method != Recipe().method else {}
     return named | {key: value for key, (value, _) in differences(recipe, defaults).items()}
-
-
-def _finite(number: float) -> float | None:
-    """Return None instead of infinity, which JSON does not have."""
-    return number if math.isfinite(number) else None

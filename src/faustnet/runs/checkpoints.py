@@ -10,7 +10,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError
 from faustnet.runs.tensor_file import ABOUT, CHECKSUM, is_intact, pack, read_tensors
-from faustnet.runs.validation import is_epoch_of, parse_json
+from faustnet.runs.validation import is_epoch, parse_json
 from faustnet.system.files import PARTIAL, write_whole
 from faustnet.training.trainer import Trainer
 
@@ -54,8 +54,13 @@ class Checkpoints:
             if path != paths[-1]:
                 logging.getLogger(__name__).warning(f"{path} is damaged: continuing from the checkpoint before it.")
         else:
-            self._refuse(paths)
-            return None
+            if not paths:
+                return None
+            are, them = ("is", "it") if len(paths) == 1 else ("are", "them")
+            raise FaustnetError(
+                f"{' and '.join(map(str, paths))} {are} damaged or from another run: delete {them}, and --resume starts "
+                "the run again."
+            )
         about, tensors = found
         try:
             trainer.restore(tensors, about)
@@ -64,14 +69,6 @@ class Checkpoints:
         if path != self.last:
             os.replace(path, self.last)  # otherwise the damaged one would become the previous one
         return about.get("environment")
-
-    def _refuse(self, paths: list[Path]) -> None:
-        if paths:
-            names = " and ".join(map(str, paths))
-            are, them = ("is", "it") if len(paths) == 1 else ("are", "them")
-            raise FaustnetError(
-                f"{names} {are} damaged or from another run: delete {them}, and --resume starts the run again."
-            )
 
 
 def _read(path: Path, trainer: Trainer) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
@@ -82,7 +79,7 @@ def _read(path: Path, trainer: Trainer) -> tuple[dict[str, Any], dict[str, Tenso
         if CHECKSUM not in about or not is_intact(tensors, about):
             return None
         learners, voters = len(trainer.method.learners), len(trainer.method.voters)
-        if not all(is_epoch_of(epoch, learners, voters) for epoch in about["history"]):
+        if not all(is_epoch(epoch, learners, voters) for epoch in about["history"]):
             return None
     except (FaustnetError, LookupError, ValueError, TypeError, AttributeError, RecursionError):
         return None

@@ -1,7 +1,6 @@
 """Run folders. Every file in one is complete or does not exist, and an unfinished run can be continued."""
 
 import json
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, read_recipe, recipe_from, write_recipe
 from faustnet.runs.validation import is_consistent, is_environment, is_epoch, parse_json
 from faustnet.system.environment import environment
-from faustnet.system.files import is_partial, write_whole
+from faustnet.system.files import is_partial, read_limited, write_whole
 from faustnet.system.locks import LOCK
 from faustnet.training.history import history_csv
 from faustnet.training.trainer import Trainer
@@ -122,7 +121,7 @@ class Run:
         """Return the contents of one of the JSON files, which must be of this type."""
         content: Any = None
         try:
-            content = parse_json(self._text(name))
+            content = parse_json(read_limited(self.folder / name, LARGEST_JSON).decode())
         except FileNotFoundError:
             fix = "it was deleted: restore it" if self.finished else "the training has not written it yet: continue it"
             raise FaustnetError(f"{self.folder} has no {name}: {fix}, or train again.") from None
@@ -130,13 +129,6 @@ class Run:
             pass
         self._check(name, isinstance(content, kind))
         return content
-
-    def _text(self, name: str) -> str:
-        path = self.folder / name
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_JSON:
-            raise ValueError("it is not a file of a run")
-        return path.read_text()
 
     def _check(self, name: str, good: bool) -> None:
         """Raise an error that says how to replace a damaged file, unless it is good."""
@@ -199,17 +191,14 @@ class Run:
 
     def note_environment(self, device: torch.device) -> None:
         """Write the environment of this session, with those of earlier sessions of a continued run."""
+        before = self._environment
+        with suppress(FaustnetError):  # if the file is damaged, that of the checkpoint is used
+            before = self.environment
         now = environment(device, self.recipe.seed)
-        if before := self._environment_before():
+        if before:
             now["earlier"] = [*before.pop("earlier", ()), before]
         self._environment = now
         self.write_json(ENVIRONMENT, now)
-
-    def _environment_before(self) -> dict[str, Any] | None:
-        """Return the environment in the file or, if the file is damaged, in the checkpoint."""
-        with suppress(FaustnetError):
-            return self.environment
-        return self._environment
 
     def save(self, trainer: Trainer) -> None:
         """Write a checkpoint, and the history so far."""

@@ -12,13 +12,13 @@ from torch import Tensor
 from faustnet.data import DataSet, Images, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.methods import Faust, Method
-from faustnet.nn.references import REFERENCE_KINDS, known_score
+from faustnet.nn.references import REFERENCE_KINDS, known_score, references_from
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
-from faustnet.runs.new_classes import extend
 from faustnet.runs.recipes import Recipe, as_table, recipe_from
 from faustnet.runs.tensor_file import read_tensors, unpack
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import (
+    all_embeddings,
     all_scores,
     chunks,
     early_exits,
@@ -119,8 +119,7 @@ class Model:
             raise FaustnetError(f"pixels must be an array ({error}): for files, use 'faustnet predict'.") from None
         if pixels.dim() == 3 and self.shape[0] == 1:
             pixels = pixels.unsqueeze(1)
-        if pixels.dim() != 4:
-            raise FaustnetError(f"pixels must be (n, {', '.join(map(str, self.shape))}), got {tuple(pixels.shape)}.")
+        require(pixels.dim() == 4, f"pixels must be (n, {', '.join(map(str, self.shape))}), got {tuple(pixels.shape)}.")
         if self.of_bytes and pixels.dtype != torch.uint8:
             raise FaustnetError(f"pixels must be uint8 from 0 to 255 for this model, got {pixels.dtype}: convert them.")
         if not self.of_bytes and pixels.dtype == torch.uint8:
@@ -192,9 +191,18 @@ class Model:
             raise unknown("kind of reference", kind, REFERENCE_KINDS)
         images = self.images(pixels)
         require(len(images) > 0, f"There are no examples of {name!r}: give at least one image.")
-        with seeded(0):
+        examples = self.source(images)
+        first = torch.arange(min(method.count, len(images)), device=images.labels.device)
+        with seeded(0), torch.no_grad():  # k-means draws random numbers
             larger = self.recipe.build_method(self.shape, len(self.class_names) + 1).to(_dtype(method))
-            extend(method, larger, self.source(images), kind)
+            references = [references_from(rows, method.count, kind) for rows in all_embeddings(method, examples)]
+            added = method.new_class(examples.plain(first), references)
+        require(
+            all(bool(rows.isfinite().all()) for rows in references),
+            "The examples of the new class contain values that are not finite or too large: replace them.",
+        )
+        state = method.state_dict()
+        larger.load_state_dict({key: torch.cat([old, added[key]]) if key in added else old for key, old in state.items()})
         grown = replace(self, method=larger.eval(), class_names=(*self.class_names, name), threshold=None)
         return grown.to(images.labels.device)
 

@@ -86,8 +86,7 @@ def check_weights(method: Method, tensors: Tensors, source: str | Path) -> None:
                 f"{source} does not match its recipe: the type of {name} is {tensor.dtype}, "
                 f"but must be {expected[name].dtype}."
             )
-        if not tensor.isfinite().all():
-            raise FaustnetError(f"{source} cannot be used: {name} contains values that are not finite.")
+        require(bool(tensor.isfinite().all()), f"{source} cannot be used: {name} contains values that are not finite.")
 
 
 def dimensions(shape: Sequence[int]) -> str:

@@ -47,7 +47,11 @@ def _checksum(tensors: Tensors, about: dict[str, Any]) -> str:
 def read_tensors(path: Path) -> tuple[dict[str, str], Tensors]:
     """Return the metadata and the tensors of a safetensors file."""
     try:
-        _check_header(path)
+        if not path.is_file() and path.exists():
+            raise ValueError("it is not a file")
+        with path.open("rb") as start:  # a long header would need far more memory than its tensors
+            if int.from_bytes(start.read(8), "little") > LARGEST_HEADER:
+                raise ValueError(f"its header has more than {LARGEST_HEADER >> 20} MiB")
         with safe_open(path, "pt") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
@@ -56,13 +60,3 @@ def read_tensors(path: Path) -> tuple[dict[str, str], Tensors]:
         raise FaustnetError(
             f"{path} is damaged or not a safetensors file ({error}): copy it again, or train again."
         ) from None
-
-
-def _check_header(path: Path) -> None:
-    """Refuse a header that would need far more memory than its tensors."""
-    if not path.is_file() and path.exists():
-        raise ValueError("it is not a file")
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-    if size > LARGEST_HEADER:
-        raise ValueError(f"its header has more than {LARGEST_HEADER >> 20} MiB")

@@ -91,11 +91,8 @@ class TensorBoard:
         }
         indented = "".join(f"    {line}\n" for line in write_recipe(recipe).splitlines())
         about = [summary.text("recipe", indented), *summary.hparams(values, {"accuracy/all": None})]
-        return [
-            self._event(file_version="brain.Event:2"),
-            self._event(session_log=log),
-            *(self._event(summary=part) for part in about),
-        ]
+        first = [self._event(file_version="brain.Event:2"), self._event(session_log=log)]
+        return first + [self._event(summary=part) for part in about]
 
     def _events(self, epoch: Epoch) -> list[Any]:
         method, scalar = self.model.method, self.torch_part.summary.scalar

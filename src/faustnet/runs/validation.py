@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import fields
+from itertools import chain
 from types import NoneType
 from typing import Any
 
@@ -35,26 +36,19 @@ def is_consistent(metrics: dict[str, Any]) -> bool:
     )
 
 
-def is_epoch(found: Any) -> bool:
-    """Return whether this is one epoch of a history."""
+def is_epoch(found: Any, learners: int | None = None, voters: int | None = None) -> bool:
+    """Return whether this is one epoch of a history; of a training with these numbers of learners and voters, if they are
+    given. An epoch without evaluation has no accuracies."""
     if not isinstance(found, dict) or found.keys() != {field.name for field in fields(Epoch)}:
         return False
-    lists = [found[name] for name in ("losses", "layer_accuracy", "first_layers_accuracy")]
-    numbers = [found["accuracy"], *(number for values in lists if type(values) is list for number in values)]
+    losses, *accuracies = lists = [found[name] for name in ("losses", "layer_accuracy", "first_layers_accuracy")]
     return (
         type(found["epoch"]) is int
         and all(type(values) is list for values in lists)
-        and all(type(number) in (float, NoneType) for number in numbers)
+        and all(type(number) in (float, NoneType) for number in [found["accuracy"], *chain(*lists)])
         and all(type(found[name]) in (float, int) for name in ("learning_rate", "seconds"))
-    )
-
-
-def is_epoch_of(found: Any, learners: int, voters: int) -> bool:
-    """Return whether this is one epoch of a training with these numbers of learners and voters. An epoch without evaluation
-    has no accuracies."""
-    accuracies = ("layer_accuracy", "first_layers_accuracy")
-    return (
-        is_epoch(found) and len(found["losses"]) == learners and all(len(found[name]) in (0, voters) for name in accuracies)
+        and (learners is None or len(losses) == learners)
+        and (voters is None or all(len(values) in (0, voters) for values in accuracies))
     )
 
 

@@ -8,7 +8,7 @@ from shutil import which
 import psutil
 import torch
 
-from faustnet.errors import OUT_OF_MEMORY, FaustnetError, unknown
+from faustnet.errors import OUT_OF_MEMORY, FaustnetError, require, unknown
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -43,5 +43,4 @@ def has_triton(device: torch.device) -> bool:
 def check_memory(numbers: int) -> None:
     """Raise an error if this number of float32 values exceeds the memory of the machine. The operating system may
     grant any amount, and kill the process when it uses it."""
-    if 4 * numbers > psutil.virtual_memory().total:
-        raise FaustnetError(OUT_OF_MEMORY)
+    require(4 * numbers <= psutil.virtual_memory().total, OUT_OF_MEMORY)

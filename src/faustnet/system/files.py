@@ -1,6 +1,7 @@
 """Atomic files: a file is complete or missing, even if the process that writes it is killed."""
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,16 +15,6 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a file atomically. If that fails, an existing file stays as it is."""
     with writing(path) as file:
         file.write(content)
-
-
-@contextmanager
-def prepared(path: Path, content: bytes) -> Iterator[None]:
-    """Write a file under a temporary name, and rename it to `path` when the block ends without an error."""
-    with writing(path) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-        yield
 
 
 @contextmanager
@@ -60,6 +51,14 @@ def sync_folder(folder: Path) -> None:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def read_limited(path: Path, largest: int) -> bytes:
+    """Read a regular file of at most this number of bytes. Anything else, such as a pipe, is a ValueError."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
+        raise ValueError(f"it is not a file of at most {largest:,} bytes")
+    return path.read_bytes()
 
 
 def is_partial(path: Path) -> bool:

@@ -1,21 +1,19 @@
 """Recipe files: TOML files of the user, and the recipes that come with the package."""
 
 import json
-import stat
 import tomllib
-from collections.abc import Iterator, Mapping
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from faustnet.errors import STEERING, FaustnetError, unknown
 from faustnet.runs.recipes.recipe import Recipe
 from faustnet.runs.recipes.tables import as_table
+from faustnet.system.files import read_limited
 
 FAMILIES = ("best/DATASET/NAME", "paper/METHOD", "tuned/DATASET/METHOD")  # of recipes that come with the package
 LARGEST_FILE = 16 << 10  # bytes; parsing a key takes time quadratic in the number of its parts
-FOLDER = files("faustnet.runs.recipes")
+FOLDER = Path(__file__).parent
 
 
 def read_recipe(name: str | Path) -> dict[str, Any]:
@@ -24,10 +22,7 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
     try:
         if not path.exists() and str(name) in shipped_recipes():
             return shipped_recipe(str(name))
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
-            raise ValueError(f"it is not a file of at most {LARGEST_FILE:,} bytes")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_limited(path, LARGEST_FILE).decode())
     except FileNotFoundError:
         raise unknown("recipe", str(name), shipped_recipes(), " or a file", kinds_of_recipes()) from None
     except (OSError, ValueError, RecursionError) as error:
@@ -41,20 +36,12 @@ def shipped_recipe(name: str) -> dict[str, Any]:
 
 def shipped_recipes() -> list[str]:
     """Return the names of the recipes that come with the package."""
-    return sorted(_names_in(FOLDER))
+    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.toml"))
 
 
 def kinds_of_recipes() -> list[str]:
     """Return the names of the recipes that come with the package, with patterns for the families."""
     return [*(name for name in shipped_recipes() if "/" not in name), *FAMILIES]
-
-
-def _names_in(folder: Traversable) -> Iterator[str]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from (f"{entry.name}/{name}" for name in _names_in(entry))
-        elif entry.name.endswith(".toml"):
-            yield entry.name.removesuffix(".toml")
 
 
 def write_recipe(recipe: Recipe) -> str:

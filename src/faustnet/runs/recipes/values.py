@@ -40,8 +40,8 @@ def _type_of(key: str, types: Mapping[str, Any], section: str) -> Any:
 
 
 def _convert(value: Any, kind: Any, key: str) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
+    if isinstance(value, np.generic | np.ndarray):  # parameter grids often contain them
+        value = value.tolist()
     if kind is str and isinstance(value, os.PathLike):
         value = os.fspath(value)
     if NoneType in get_args(kind):
@@ -68,7 +68,8 @@ def _check_size(value: Any, key: str) -> None:
     elif isinstance(value, float):
         require(math.isfinite(value), f"{key} must be finite, got {value}.")
     else:
-        require(_is_unicode(value), f"{key} contains invalid Unicode, got {value!a}: use another name.")
+        encodable = value.encode(errors="ignore").decode() == value  # a file name may have bytes that are not UTF-8
+        require(encodable, f"{key} contains invalid Unicode, got {value!a}: use another name.")
 
 
 def shown(value: Any) -> str:
@@ -79,11 +80,3 @@ def shown(value: Any) -> str:
         return repr(value[:40]) if isinstance(value, str) else str(value)[:40]
     except (ValueError, RecursionError):  # a number of too many digits inside it, or nested too deeply
         return type(value).__name__
-
-
-def _is_unicode(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeError:  # a file name with bytes that are not UTF-8
-        return False
-    return True
