@@ -7,7 +7,6 @@ import torch
 
 from conftest import run_to_end, small_method, small_trainer
 from faustnet.data import Augmentation, ImageSource, Scaling
-from faustnet.methods import METHODS, LocalMethod
 from faustnet.nn.network import NetworkSettings
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.schedules import step_graph
@@ -15,7 +14,6 @@ from faustnet.training.schedules.step_graph import Recording
 from faustnet.training.settings import TrainingSettings
 from faustnet.training.trainer import Trainer
 
-LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMethod)]
 UNEQUAL = NetworkSettings((32, 32, 32, 20, 20), 12)
 OPTIMISERS = {
     "adam": OptimiserSettings(weight_decay=0.01),
