@@ -18,7 +18,6 @@ from faustnet.runs.recipes import Recipe, recipe_from, shipped_recipe, shipped_r
 
 DEFAULT = "default"
 FAMILIES = ("paper", "tuned", DEFAULT)
-NETWORKS = ("3x500", "4x800")
 MAX_SEEDS = 1000
 
 Load = Callable[[str], DataSet]  # a data set by name

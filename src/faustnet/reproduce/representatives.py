@@ -13,8 +13,6 @@ from faustnet.reproduce.results import Cells, ResultTable, grouped, mean_and_std
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.recipes import Recipe, changed
 
-DRAWS = 20  # random choices of a single representative
-COUNTS = (1, 2, 5, 10, 20, 50)
 SEEDS = 3  # of every other point
 KINDS = ("random", "k-means", "prototype")
 POINT = ("dataset", "network", "kind", "count")
