@@ -14,7 +14,7 @@ from rich.text import Text
 from faustnet.errors import FaustnetError
 from faustnet.report.paper import dataset_rank, reported
 from faustnet.report.table1 import as_latex, as_markdown, as_text, families
-from faustnet.reproduce.dispatch import reproduce
+from faustnet.reproduce.dispatch import JobLog, reproduce
 from faustnet.reproduce.jobs import Job, Table1Job
 from faustnet.reproduce.results import Cells, ResultTable, grouped, is_done, method_titles, percent, read_result
 from faustnet.reproduce.workers import Workers
@@ -82,7 +82,7 @@ def reproduce_table1(jobs: list[Table1Job], out: Path, workers: Workers) -> None
     )
 
 
-class LiveTable:
+class LiveTable(JobLog):
     """The table during training. On a terminal it is updated in place; elsewhere one line is printed per run."""
 
     def __init__(self, jobs: list[Table1Job], out: Path):

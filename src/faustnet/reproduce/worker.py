@@ -18,7 +18,7 @@ import torch
 
 from faustnet.data import DataSet, load_data
 from faustnet.errors import FaustnetError, require
-from faustnet.reproduce.claims import Claim, facts_in, holder, repeating, take
+from faustnet.reproduce.claims import Claim, claim_on, repeating
 from faustnet.reproduce.jobs import Job
 from faustnet.reproduce.results import is_done, write_result
 from faustnet.runs.folder import RECIPE, Run
@@ -32,7 +32,6 @@ from faustnet.training.trainer import Diverged, Trainer
 from faustnet.version import VERSION
 
 PR_SET_PDEATHSIG = 1  # Linux: the signal that a process gets when its parent ends
-CLAIMS = ".claims"  # folder in --out
 ONE_AT_A_TIME = threading.Lock()  # runs trained by threads of one process would share its random numbers
 
 
@@ -50,12 +49,11 @@ class StoppableProgress:
         if self.stopping:
             trainer.stop()
 
-    def batch(self) -> None: ...
-
     def epoch(self, epoch: Epoch) -> None:
         self.done = epoch.epoch
         self.on_epoch(self.done, self.epochs)
 
+    def batch(self) -> None: ...
     def end(self) -> None: ...
 
     @property
@@ -128,17 +126,15 @@ class JobSpec:
     command: str  # a unique name
     attempts: int
     parent: int | None = None  # process of the command, if workers are its children
-    threads: int = 1  # of each worker, in that case
     version: str = VERSION
 
     @property
-    def file(self) -> Path:
-        """Path of the command's claim."""
-        return self.out / CLAIMS / f"{self.command}.json"
+    def claim(self) -> Claim:
+        """The command's claim."""
+        return claim_on(self.out, self.command)
 
-    def claim(self, job: Job) -> Path:
-        """Return the path of a job's claim."""
-        return self.out / CLAIMS / f"{job.path.replace('/', '-')}.json"
+    def claim_of(self, job: Job) -> Claim:
+        return claim_on(self.out, job.path.replace("/", "-"))
 
 
 def attempt(
@@ -152,16 +148,17 @@ def attempt(
     Raises Stopped when this process was interrupted.
     """
     with ONE_AT_A_TIME:
-        if facts_in(spec.file) is None:
+        if not spec.claim.file.exists():
             return Outcome(job, Status.NO_COMMAND)
-        claim = take(spec.claim(job))
-        if claim is None:
+        claim = spec.claim_of(job)
+        if not claim.take():
             return Outcome(job, Status.ELSEWHERE)
         with claim:
-            before = claim.previous.get("attempt", 0) if claim.previous.get("command") == spec.command else 0
+            notes = claim.notes
+            before = notes.get("attempt", 0) if notes.get("command") == spec.command else 0
             if before >= spec.attempts:
                 return Outcome(job, Status.LOST)
-            claim.update(command=spec.command, attempt=before + 1)
+            claim.write_notes({"command": spec.command, "attempt": before + 1})
             progress = StoppableProgress(on_epoch)
             try:
                 if not is_done(job, spec.out):
@@ -182,19 +179,17 @@ def attempt(
 
 
 def _report(spec: JobSpec, claim: Claim, progress: StoppableProgress) -> None:
-    """Renew the claim and write the epoch to it; stop the training if the claim is lost or the command has ended."""
-    claim.renew()
-    if claim.lost or holder(spec.file) is None:
+    """Note the epoch; stop the training if the claim is lost or the command has ended."""
+    if claim.lost or not spec.claim.held:
         progress.stop()
-    elif claim.facts.get("epoch") != progress.done:
+    elif (notes := claim.notes).get("epoch") != progress.done:
         with suppress(OSError):  # the training itself reports a full disk
-            claim.update(epoch=progress.done, epochs=progress.epochs)
+            claim.write_notes({**notes, "epoch": progress.done, "epochs": progress.epochs})
 
 
 def answer(spec: JobSpec, job: Job) -> Outcome:
     """Attempt a job in a worker, and return every error that the command can report to its user."""
     if spec.parent is not None:
-        torch.set_num_threads(spec.threads)
         _end_with_parent()
     try:
         require(
@@ -204,7 +199,7 @@ def answer(spec: JobSpec, job: Job) -> Outcome:
         return attempt(spec, job)
     except (FaustnetError, OSError) as error:
         with suppress(OSError):
-            spec.file.unlink()  # so that the other workers stop too
+            spec.claim.file.unlink()  # so that the other workers stop too
         return Outcome(job, Status.REFUSED, error)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "alloc" not in str(error):  # PyTorch's message when memory is full

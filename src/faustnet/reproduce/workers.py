@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import get_reusable_executor
 from joblib.parallel import get_active_backend
@@ -84,7 +85,8 @@ class Pool:
 
 @contextmanager
 def _loky(jobs: int) -> Iterator[Pool]:
-    with parallel_config("loky"), warnings.catch_warnings():
+    threads = max(1, torch.get_num_threads() // jobs)
+    with parallel_config("loky", inner_max_num_threads=threads), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "A worker stopped while")  # loky replaces a worker that uses too much memory
         try:
             yield Pool(jobs, (BrokenProcessPool,), children=True)
