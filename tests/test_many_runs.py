@@ -118,7 +118,7 @@ def test_a_run_that_ends_its_process_again_and_again_is_given_up_and_the_others_
     monkeypatch.setattr("faustnet.reproduce.dispatch.ATTEMPTS", 1)
     deadly = Deadly("tuned", "backprop", "digits", "2x24", 0, tmp_path / "notes")
     other = Table1Job("tuned", "backprop", "digits", "2x24", 1)
-    dispatcher = Dispatcher([deadly, other], tmp_path, Workers("cpu", jobs=2), JobLog(tmp_path, lambda job, what: None))
+    dispatcher = Dispatcher([deadly, other], tmp_path, Workers("cpu", jobs=2), JobLog(tmp_path))
     with pytest.raises(FaustnetError, match="but not backprop on digits, 2x24, tuned, seed 0: its process"):
         dispatcher.run()
     assert (tmp_path / "notes").read_text().count("tried") == 2, "beside the other, and alone"
@@ -244,7 +244,7 @@ def test_a_claim_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None
 
 def test_a_worker_that_cannot_see_the_folder_says_so(tmp_path: Path) -> None:
     job = Table1Job("tuned", "backprop", "digits", "2x24", 0)
-    dispatcher = Dispatcher([job], tmp_path, Workers("cpu"), JobLog(tmp_path, lambda job, what: None))
+    dispatcher = Dispatcher([job], tmp_path, Workers("cpu"), JobLog(tmp_path))
     outcome = answer(JobSpec(tmp_path / "other", "cpu", None, dispatcher.spec.command, 1), job)
     assert outcome.status is Status.NO_COMMAND
     assert dispatcher.spec.claim.take()
@@ -264,7 +264,7 @@ def test_a_mistake_of_one_worker_stops_the_others_and_is_told(tmp_path: Path) ->
         assert "was started with" in str(outcome.error)
         assert not spec.claim.file.exists(), "the other workers stop"
         assert answer(spec, job).status is Status.NO_COMMAND
-    dispatcher = Dispatcher([job], tmp_path, Workers("cpu"), JobLog(tmp_path, lambda job, what: None))
+    dispatcher = Dispatcher([job], tmp_path, Workers("cpu"), JobLog(tmp_path))
     with pytest.raises(FaustnetError, match="was started with"):
         dispatcher._handle(outcome)
     assert claims_in(tmp_path) == []

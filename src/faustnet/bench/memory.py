@@ -38,38 +38,27 @@ STATUS = Path("/proc/self/status")
 PARTS = ("weights", "gradients", "optimiser", "activations", "cached")
 
 
+class Saved:
+    """A tensor that autograd keeps for the backward pass."""
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = tensor
+
+
 class Kept:
-    """Counts the memory that autograd keeps for the backward pass, without parameters."""
+    """Measures the memory that autograd keeps for the backward pass, without parameters."""
 
     def __init__(self) -> None:
-        self.holders: dict[int, int] = {}  # number of tensors that use a storage
-        self.now = self.most = 0
+        self.saved: weakref.WeakSet[Saved] = weakref.WeakSet()
+        self.most = 0
 
-    def keep(self, tensor: Tensor) -> "Tensor | _Holder":
-        of_parameter = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
-        return tensor if of_parameter else _Holder(self, tensor)
-
-
-class _Holder:
-    def __init__(self, kept: Kept, tensor: Tensor):
-        self.tensor = tensor
-        storage = tensor.untyped_storage()
-        where, size = storage.data_ptr(), storage.nbytes()
-        kept.holders[where] = kept.holders.get(where, 0) + 1
-        if kept.holders[where] == 1:
-            kept.now += size
-            kept.most = max(kept.most, kept.now)
-        weakref.finalize(self, _let_go, kept, where, size)
-
-
-def _let_go(kept: Kept, where: int, size: int) -> None:
-    kept.holders[where] -= 1
-    if not kept.holders[where]:
-        kept.now -= size
-
-
-def _tensor(kept: "Tensor | _Holder") -> Tensor:
-    return kept.tensor if isinstance(kept, _Holder) else kept
+    def keep(self, tensor: Tensor) -> Saved:
+        saved = Saved(tensor)
+        if not isinstance(tensor, nn.Parameter) and not isinstance(tensor._base, nn.Parameter):
+            self.saved.add(saved)
+            storages = (one.tensor.untyped_storage() for one in self.saved)
+            self.most = max(self.most, sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()))
+        return saved
 
 
 def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
@@ -103,8 +92,7 @@ def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
     method.start(source)
     schedule = SCHEDULES[system](method, source, OptimiserSettings().create())
     schedule.enter(schedule.phases - 1)
-    batches, rates = case.plan()
-    schedule.begin(batches, rates, 0)
+    schedule.begin(*case.plan(), 0)
     for _ in range(STEPS):
         schedule._train_batches(1)
     layers = [size(layer.parameters()) for layer in method.network]
@@ -144,7 +132,7 @@ def measure_one(system: str, layers: int, device: torch.device) -> dict[str, Any
     source, kept = case.source(device), Kept()
     _warm_up(device)
     before = _begin_peak(device)
-    with torch.autograd.graph.saved_tensors_hooks(kept.keep, _tensor):
+    with torch.autograd.graph.saved_tensors_hooks(kept.keep, lambda saved: saved.tensor):
         found = dict.fromkeys(PARTS, 0) | SYSTEMS[system](system, case, source)
     found |= {"activations": kept.most, "peak": _peak(device) - before}
     return {"system": system, "layers": layers, **{part: round(taken / 2**20, 1) for part, taken in found.items()}}

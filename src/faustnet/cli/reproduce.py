@@ -64,7 +64,7 @@ class Training:
             from faustnet.report.tables import print_table
             from faustnet.reproduce.dispatch import JobLog
             from faustnet.reproduce.dispatch import reproduce as train_and_write
-        cells = train_and_write(table, jobs, self.out, self.workers(), JobLog(self.out, _print_status))
+        cells = train_and_write(table, jobs, self.out, self.workers(), JobLog(self.out))
         print_table(table.columns, table.rows(cells), numbers=table.columns[1:])
         typer.echo(f"{note} The table is in {self.out}/{table.name}.json and .md.")
 
@@ -94,10 +94,6 @@ def _resumable(out: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Finished runs are kept in {out}; run the same command again to continue.", err=True)
         raise typer.Exit(130) from None
-
-
-def _print_status(run: object, status: str) -> None:
-    typer.echo(f"{run}: {status}", err=True)
 
 
 def _print_paths(paths: list[Path]) -> None:
@@ -170,7 +166,7 @@ def figure3(training: Training, dataset: Dataset = "cifar10", network: Network =
     """Figure 3: convergence of Forward-Forward, FAUST and backprop, from the runs of table 1 with the paper's recipes."""
     with importing():
         from faustnet.reproduce.figures import draw_figure3
-    _print_paths(draw_figure3(training.out, dataset, network, seeds, training.workers(), _print_status))
+    _print_paths(draw_figure3(training.out, dataset, network, seeds, training.workers()))
 
 
 @_command
@@ -190,7 +186,7 @@ def representatives(
     with importing():
         from faustnet.reproduce.representatives import draw_representatives, representatives_jobs
     point_jobs = representatives_jobs(_names(datasets), network, draws, numbers(counts, "--counts"))
-    _print_paths(draw_representatives(point_jobs, training.out, training.workers(), _print_status))
+    _print_paths(draw_representatives(point_jobs, training.out, training.workers()))
 
 
 @_command

@@ -7,6 +7,7 @@ import functools
 import itertools
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -33,10 +34,13 @@ NO_WORKERS = (
 
 
 class JobLog:
-    """Reports the events of a job that matter to a user, each as one line."""
+    """Prints the events of jobs that matter to a user to standard error, each as one line."""
 
-    def __init__(self, out: Path, say: Callable[[object, str], None]):
-        self.out, self.say = out, say
+    def __init__(self, out: Path):
+        self.out = out
+
+    def say(self, job: Job, event: str) -> None:
+        print(f"{job}: {event}", file=sys.stderr)
 
     def begun(self, job: Job) -> None:
         self.say(job, "training")

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +103,11 @@ def _facts(path: Path) -> dict[str, Any]:
     raise FaustnetError(f"{path} is damaged: delete it to make it again.")
 
 
-def draw_figure3(
-    out: Path, dataset: str, network: str, seeds: int, workers: Workers, say: Callable[[object, str], None]
-) -> list[Path]:
+def draw_figure3(out: Path, dataset: str, network: str, seeds: int, workers: Workers) -> list[Path]:
     """Draw the test accuracy by epoch of runs of table 1, for each layer and for the first layers together."""
     jobs = table1_jobs(["paper"], list(COMPARED), [dataset], [network], seeds)
     with drawing():
-        results = results_of(jobs, out, workers, JobLog(out, say))
+        results = results_of(jobs, out, workers, JobLog(out))
         drawn = [
             {"title": title, "curves": curves([result for result in results if result["method"] == method])}
             for method, title in COMPARED.items()

@@ -1,8 +1,9 @@
 """Table 1 of the paper: train what is missing, show the table as it fills, write it."""
 
+import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,19 @@ from faustnet.reproduce.workers import Workers
 
 def summary(results: Iterable[dict[str, Any]]) -> Cells:
     """Return the cells of the table: test accuracy in %, mean and standard deviation over the seeds."""
-    return [
+    cells = [
         {
-            "method": method,
-            "dataset": dataset,
-            "network": network,
-            "recipe": family,
+            "method": about["method"],
+            "dataset": about["dataset"],
+            "network": about["network"],
+            "recipe": about["family"],
             **percent(found),
             "seeds": len(found),
-            "paper": reported(method, dataset, network),
+            "paper": reported(about["method"], about["dataset"], about["network"]),
         }
-        for (method, dataset, network, family), found in sorted(
-            grouped(results, "method", "dataset", "network", "family").items(), key=lambda group: group[0]
-        )
+        for about, found in grouped(results, "method", "dataset", "network", "family")
     ]
+    return sorted(cells, key=TABLE.key)
 
 
 def tables(cells: Cells, width: int) -> list[Table]:
@@ -58,14 +58,14 @@ def texts(cells: Cells) -> dict[str, str]:
     }
 
 
-TABLE = ResultTable("table1", Table1Job, summary, ("method", "dataset", "network", "recipe"), texts=texts, folders="*/")
+TABLE = ResultTable(Table1Job, summary, ("method", "dataset", "network", "recipe"), texts=texts, folders="*/")
 
 
 def reproduce_table1(jobs: list[Table1Job], out: Path, workers: Workers) -> None:
     if not jobs:
         raise FaustnetError("Nothing to train: give at least one of --methods, --datasets, --networks and --recipes.")
     live = LiveTable(jobs, out)
-    with live.shown():
+    with live.live if live.console.is_terminal else nullcontext():
         cells = reproduce(TABLE, jobs, out, workers, live)
     there = len(jobs) - live.trained
     count = f"{live.trained} runs were trained, {there} were there already" if there else f"{live.trained} runs"
@@ -86,21 +86,14 @@ class LiveTable(JobLog):
     """The table during training. On a terminal it is updated in place; elsewhere one line is printed per run."""
 
     def __init__(self, jobs: list[Table1Job], out: Path):
-        self.jobs, self.out = jobs, out
+        super().__init__(out)
+        self.jobs = jobs
         self.results = [read_result(job.file(out)) for job in jobs if is_done(job, out)]
         self.running: dict[Job, str] = {}
         self.trained = 0
         self.start = time.monotonic()
         self.console = Console(stderr=True, highlight=False)
         self.live = Live(console=self.console, refresh_per_second=2, get_renderable=self._picture, transient=True)
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        if not self.console.is_terminal:
-            yield
-            return
-        with self.live:
-            yield
 
     def begun(self, job: Job) -> None:
         self.running[job] = ""
@@ -110,21 +103,20 @@ class LiveTable(JobLog):
 
     def elsewhere(self, job: Job, who: str) -> None:
         self.running[job] = f", by {who}"
-        self._print(f"{job}: being trained by {who}")
+        super().elsewhere(job, who)
 
     def result(self, job: Job) -> None:
-        result = read_result(job.file(self.out))
-        self.results.append(result)
+        self.results.append(read_result(job.file(self.out)))
         self.running.pop(job, None)
         self.trained += 1
-        self._print(f"{job}: {result['test_accuracy']:.2%} in {result['seconds']:.0f} s")
+        super().result(job)
 
     def failed(self, job: Job) -> None:
         self.running.pop(job, None)
 
-    def _print(self, line: str) -> None:
+    def say(self, job: Job, event: str) -> None:
         if not self.console.is_terminal:
-            self.console.print(f"{self._count()} {line}", soft_wrap=True)
+            print(f"{self._count()} {job}: {event}", file=sys.stderr)
 
     def _count(self) -> str:
         return f"{len(self.results)}/{len(self.jobs)}"
