@@ -6,14 +6,12 @@ than the sum when the parts reach their maxima at different times: on a GPU it i
 CPU the maximum resident size of the process, minus the value before the network was made. No CUDA graphs are used.
 """
 
-import json
 import os
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,8 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 from faustnet.bench.steps import Case, plain_network
 from faustnet.data import ImageSource
-from faustnet.errors import FaustnetError
 from faustnet.methods import build
 from faustnet.nn.network import LOSSES_AT_ONCE, NetworkSettings
-from faustnet.system.devices import choose_device
 from faustnet.training.optimisers import OptimiserSettings, state_tensors
 from faustnet.training.schedules import SCHEDULES, Greedy, Wavefront
 
@@ -173,21 +169,12 @@ def can_measure(device: torch.device) -> bool:
 def measure(device: torch.device, on_line: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
     """Measure every system at every depth, each in its own process."""
     # Freed memory is returned to the system at once, so that the resident size is the memory in use.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
-
-    def run(pair: tuple[str, int]) -> dict[str, Any]:
-        words = [sys.executable, "-c", "from faustnet.bench.memory import main; main()", *map(str, pair), device.type]
-        done = subprocess.run(words, env=environment, capture_output=True, text=True)
-        if done.returncode:
-            raise FaustnetError(f"Measuring the memory of {pair[0]} with {pair[1]} layers failed: {done.stderr[-300:]}")
-        line: dict[str, Any] = json.loads(done.stdout)
-        on_line(line)
-        return line
-
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
-        return list(pool.map(run, [(system, layers) for system in SYSTEMS for layers in DEPTHS]))
-
-
-def main() -> None:
-    """Measure one entry; command line arguments: SYSTEM LAYERS DEVICE."""
-    print(json.dumps(measure_one(sys.argv[1], int(sys.argv[2]), choose_device(sys.argv[3]))))
+    os.environ |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
+    cases = [(system, layers, device) for system in SYSTEMS for layers in DEPTHS]
+    workers, spawn = max(1, (os.cpu_count() or 1) // 2), get_context("spawn")
+    lines = []
+    with ProcessPoolExecutor(workers, spawn, max_tasks_per_child=1) as pool:
+        for line in pool.map(measure_one, *zip(*cases, strict=True)):
+            on_line(line)
+            lines.append(line)
+    return lines
