@@ -62,9 +62,8 @@ class Training:
         """Train the missing runs, write the table and print it."""
         with importing():
             from faustnet.report.tables import print_table
-            from faustnet.reproduce.dispatch import JobLog
             from faustnet.reproduce.dispatch import reproduce as train_and_write
-        cells = train_and_write(table, jobs, self.out, self.workers(), JobLog(self.out))
+        cells = train_and_write(table, jobs, self.out, self.workers())
         print_table(table.columns, table.rows(cells), numbers=table.columns[1:])
         typer.echo(f"{note} The table is in {self.out}/{table.name}.json and .md.")
 

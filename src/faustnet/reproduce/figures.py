@@ -13,7 +13,7 @@ from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
 from faustnet.nn.layers import DenseLayer
 from faustnet.report.figures import drawing, figure1, figure2, figure3, save
-from faustnet.reproduce.dispatch import JobLog, results_of
+from faustnet.reproduce.dispatch import results_of
 from faustnet.reproduce.jobs import Table1Job, table1_jobs
 from faustnet.reproduce.results import mean_and_std, writing_to
 from faustnet.reproduce.worker import cached_data, train_or_resume
@@ -107,7 +107,7 @@ def draw_figure3(out: Path, dataset: str, network: str, seeds: int, workers: Wor
     """Draw the test accuracy by epoch of runs of table 1, for each layer and for the first layers together."""
     jobs = table1_jobs(["paper"], list(COMPARED), [dataset], [network], seeds)
     with drawing():
-        results = results_of(jobs, out, workers, JobLog(out))
+        results = results_of(jobs, out, workers)
         drawn = [
             {"title": title, "curves": curves([result for result in results if result["method"] == method])}
             for method, title in COMPARED.items()

@@ -6,7 +6,7 @@ from typing import Any
 
 from faustnet.errors import require
 from faustnet.report.figures import draw_choices, drawing, save
-from faustnet.reproduce.dispatch import JobLog, reproduce
+from faustnet.reproduce.dispatch import reproduce
 from faustnet.reproduce.jobs import Job, Table1Job
 from faustnet.reproduce.results import Cells, ResultTable, grouped, mean_and_std
 from faustnet.reproduce.workers import Workers
@@ -59,7 +59,7 @@ def representatives_jobs(datasets: list[str], network: str, draws: int, counts: 
 def draw_representatives(jobs: list[RepresentativesJob], out: Path, workers: Workers) -> list[Path]:
     """Train what is missing, write OUT/representatives.json and draw the points of these jobs."""
     with drawing():
-        points = reproduce(TABLE, jobs, out, workers, JobLog(out))
+        points = reproduce(TABLE, jobs, out, workers)
         found = {TABLE.key(point): point for point in points}
         order = dict.fromkeys(TABLE.key(job.facts) for job in jobs)
         return save(draw_choices([found[key] for key in order]), out / "figures", "representatives")

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from faustnet.data import DataSet, load_data
-from faustnet.errors import FaustnetError, require
+from faustnet.errors import OUT_OF_MEMORY, FaustnetError, require
 from faustnet.reproduce.claims import Claim, claim_on, repeating
 from faustnet.reproduce.jobs import Job
 from faustnet.reproduce.results import is_done, write_result
@@ -32,28 +32,24 @@ from faustnet.training.trainer import Diverged, Trainer
 from faustnet.version import VERSION
 
 PR_SET_PDEATHSIG = 1  # Linux: the signal that a process gets when its parent ends
+LOST = "its process died every time, the last time with no other job running; it may need more memory than there is."
 ONE_AT_A_TIME = threading.Lock()  # runs trained by threads of one process would share its random numbers
 
 
 class StoppableProgress:
-    """Progress of a training that reports its epochs and can be stopped."""
+    """Progress of a training that can be stopped."""
 
-    def __init__(self, on_epoch: Callable[[int, int], None] = lambda done, epochs: None):
-        self.on_epoch = on_epoch
-        self.done = self.epochs = 0
+    def __init__(self) -> None:
         self.trainer: Trainer | None = None
         self.stopping = False
 
     def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
-        self.trainer, self.epochs = trainer, trainer.epochs
+        self.trainer = trainer
         if self.stopping:
             trainer.stop()
 
-    def epoch(self, epoch: Epoch) -> None:
-        self.done = epoch.epoch
-        self.on_epoch(self.done, self.epochs)
-
     def batch(self) -> None: ...
+    def epoch(self, epoch: Epoch) -> None: ...
     def end(self) -> None: ...
 
     @property
@@ -98,8 +94,7 @@ class Status(Enum):
     DIVERGED = "the training diverged"
     ELSEWHERE = "another process trains it"
     STOPPED = "it was stopped and can be resumed"
-    LOST = "the processes that tried have died"
-    NO_MEMORY = "there was not enough memory"
+    LOST = "its processes died, or there was not enough memory"
     REFUSED = "the user has to correct something"
     NO_COMMAND = "the command has ended, or its --out cannot be seen from here"
 
@@ -137,12 +132,7 @@ class JobSpec:
         return claim_on(self.out, job.path.replace("/", "-"))
 
 
-def attempt(
-    spec: JobSpec,
-    job: Job,
-    on_begin: Callable[[], None] = lambda: None,
-    on_epoch: Callable[[int, int], None] = lambda done, epochs: None,
-) -> Outcome:
+def attempt(spec: JobSpec, job: Job, on_begin: Callable[[], None] = lambda: None) -> Outcome:
     """Train or resume a job, unless it is done or another process trains it.
 
     Raises Stopped when this process was interrupted.
@@ -157,13 +147,13 @@ def attempt(
             notes = claim.notes
             before = notes.get("attempt", 0) if notes.get("command") == spec.command else 0
             if before >= spec.attempts:
-                return Outcome(job, Status.LOST)
+                return Outcome(job, Status.LOST, FaustnetError(LOST))
             claim.write_notes({"command": spec.command, "attempt": before + 1})
-            progress = StoppableProgress(on_epoch)
+            progress = StoppableProgress()
             try:
                 if not is_done(job, spec.out):
                     on_begin()
-                    with repeating(functools.partial(_report, spec, claim, progress)):
+                    with repeating(functools.partial(_check, spec, claim, progress)):
                         train_job(job, spec.out, choose_device(spec.device).type, spec.data_dir, progress)
                     if progress.interrupted:
                         raise Stopped
@@ -178,13 +168,10 @@ def attempt(
             return Outcome(job, Status.DONE)
 
 
-def _report(spec: JobSpec, claim: Claim, progress: StoppableProgress) -> None:
-    """Note the epoch; stop the training if the claim is lost or the command has ended."""
+def _check(spec: JobSpec, claim: Claim, progress: StoppableProgress) -> None:
+    """Stop the training if the claim is lost or the command has ended."""
     if claim.lost or not spec.claim.held:
         progress.stop()
-    elif (notes := claim.notes).get("epoch") != progress.done:
-        with suppress(OSError):  # the training itself reports a full disk
-            claim.write_notes({**notes, "epoch": progress.done, "epochs": progress.epochs})
 
 
 def answer(spec: JobSpec, job: Job) -> Outcome:
@@ -204,7 +191,7 @@ def answer(spec: JobSpec, job: Job) -> Outcome:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "alloc" not in str(error):  # PyTorch's message when memory is full
             raise
-        return Outcome(job, Status.NO_MEMORY)
+        return Outcome(job, Status.LOST, FaustnetError(OUT_OF_MEMORY))
     except KeyboardInterrupt:  # this worker got a signal to end
         if spec.parent not in (None, os.getppid()):
             os._exit(1)  # the command is gone
