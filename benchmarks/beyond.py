@@ -7,9 +7,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from faustnet.report.comparisons import CHANGE_COLUMNS, PAIR_COLUMNS, change_rows, in_order, markdown, pair_rows
 from faustnet.report.paper import RECORDS, dataset_title
 from faustnet.report.table1 import ours, over_seeds, signed
+from faustnet.report.tables import markdown
+from faustnet.reproduce.ablation import TABLE as ABLATION
+from faustnet.reproduce.best import TABLE as BEST
+from faustnet.reproduce.best import in_order
 from trials import best_of
 
 KINDS = {"mlp": "MLP", "cnn": "CNN", "cwc": "CwC", "trifecta": "the Trifecta"}  # by the first part of a recipe's name
@@ -122,7 +125,7 @@ def sections(folder: Path) -> Iterator[str]:
             yield LOCAL.format(table=records(cells))
     for (base, epochs), found in groupby(_read(folder / "ablation.json"), key=lambda cell: (cell["base"], cell["epochs"])):
         mine = list(found)
-        table = markdown(CHANGE_COLUMNS, change_rows(mine))
+        table = markdown(ABLATION.columns, ABLATION.rows(mine))
         yield PIECES.format(base=base, epochs=epochs, seeds=over_seeds(mine), table=table)
     if _read(folder / "representatives.json"):
         yield (
@@ -146,7 +149,7 @@ def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) ->
     )
     chosen = (CHOSEN.format(counts=counts) if counts else "") + (AT_THE_EDGE.format(names=edges) if edges else "")
     chosen += "".join(f"\n\n{note}" for name, note in NOTES.items() if name in names)
-    table = markdown(PAIR_COLUMNS[:-1], [row[:-1] for row in pair_rows(cells)])  # without the time: runs shared the GPU
+    table = markdown(BEST.columns[:-1], [row[:-1] for row in BEST.rows(cells)])  # without the time: runs shared the GPU
     return PAST.format(seeds=over_seeds(cells), table=table, chosen=chosen)
 
 
@@ -161,7 +164,7 @@ def at_the_edge(trials: list[dict[str, Any]]) -> bool:
 def in_short(cells: list[dict[str, Any]]) -> str:
     """Table of FAUST's recipes and their twins for README.md."""
     mine = [cell for cell in cells if cell["twin"] or cell["method"].startswith("faust")]
-    return markdown(["recipe", "FAUST", *PAIR_COLUMNS[2:4]], [row[:4] for row in pair_rows(mine)])
+    return markdown(["recipe", "FAUST", *BEST.columns[2:4]], [row[:4] for row in BEST.rows(mine)])
 
 
 def records(cells: list[dict[str, Any]]) -> str:

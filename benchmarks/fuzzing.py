@@ -195,7 +195,7 @@ def keep(line: dict[str, Any]) -> None:
 
 def table(found: list[dict[str, Any]]) -> str:
     import loaders
-    from faustnet.report.comparisons import markdown
+    from faustnet.report.tables import markdown
 
     rows = [
         [

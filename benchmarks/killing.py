@@ -33,7 +33,7 @@ import torch
 
 from faustnet.data import DataSet, load_data
 from faustnet.errors import FaustnetError
-from faustnet.report.comparisons import markdown
+from faustnet.report.tables import markdown
 from faustnet.reproduce.worker import StoppableProgress
 from faustnet.runs import session
 from faustnet.runs.checkpoints import Checkpoints

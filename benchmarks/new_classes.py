@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from faustnet.report.classes import ADDED_COLUMNS, REJECTION_COLUMNS, added_rows, rejection_rows
-from faustnet.report.comparisons import markdown
 from faustnet.report.paper import dataset_rank, dataset_title
 from faustnet.report.table1 import ours, over_seeds, signed
+from faustnet.report.tables import markdown
 from faustnet.reproduce.new_classes import DRAWS, EPOCHS
+from faustnet.reproduce.new_classes import TABLE as NEW_CLASSES
 from faustnet.reproduce.rejection import ACCEPT
-from faustnet.reproduce.results import method_titles
+from faustnet.reproduce.rejection import TABLE as REJECTION
 
 PAGE = """# New classes and rejection
 
@@ -161,10 +161,10 @@ def page(folder: Path) -> str | None:
         draws=DRAWS,
         accept=ACCEPT,
         reading=reading(added),
-        added=markdown(ADDED_COLUMNS, added_rows(added)),
+        added=markdown(NEW_CLASSES.columns, NEW_CLASSES.rows(added)),
         reading_rejection=reading_rejection(rejection),
         seeds=over_seeds(rejection),
-        rejection=markdown(REJECTION_COLUMNS, rejection_rows(rejection, method_titles())),
+        rejection=markdown(REJECTION.columns, REJECTION.rows(rejection)),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ranks
-from faustnet.report.comparisons import markdown as table
+from faustnet.report.tables import markdown as table
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 BENCH = ranks.RESULTS.parent / "bench-h200.json"

@@ -18,9 +18,9 @@ import beyond
 import new_classes
 import performance
 from estimator import lines
-from faustnet.report.comparisons import markdown
 from faustnet.report.paper import TITLES
 from faustnet.report.table1 import as_markdown, difference, ours
+from faustnet.report.tables import markdown
 from faustnet.reproduce.results import method_titles
 from faustnet.reproduce.table1 import TABLE, summary
 from faustnet.runs.recipes import recipe_from

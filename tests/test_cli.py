@@ -23,7 +23,6 @@ from faustnet.data import DATASETS, DataSet
 from faustnet.errors import OUT_OF_MEMORY
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import LabelMethod
-from faustnet.reproduce import jobs, new_classes, rejection, representatives
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import LARGEST_IMAGE, Recipe, dotted, kinds_of_recipes
 from faustnet.version import VERSION
@@ -430,9 +429,6 @@ def test_the_help_texts_show_the_defaults_of_the_library() -> None:
     assert list(defaults.DATASETS) == list(DATASETS)
     assert defaults.LARGEST_IMAGE == LARGEST_IMAGE
     assert list(defaults.BENCH_PARTS) == list(BENCH_PARTS)
-    assert (jobs.FAMILIES[:2], jobs.NETWORKS) == (defaults.FAMILIES, defaults.NETWORKS)
-    assert (defaults.DRAWS, defaults.REFERENCES) == (representatives.DRAWS, representatives.COUNTS)
-    assert (defaults.CLASSES, list(defaults.REJECTION_DATASETS)) == (new_classes.CLASSES, list(rejection.UNKNOWN))
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_every_point_has_the_colour_of_its_class_and_classes_differ(classes: int
         }
         assert len(found) == len(facts["labels"])
         for point, label in zip(layer["points"], facts["labels"], strict=True):
-            assert found[tuple(point)] == pytest.approx(CLASS_COLOURS[label % 10])
+            assert found[tuple(point)] == pytest.approx(to_rgb(CLASS_COLOURS[label % 10]))
         looks = {(to_rgb(c.get_facecolor()[0]), c.get_paths()[0].vertices.tobytes()) for c in panel.collections}
         assert len(looks) == classes
 

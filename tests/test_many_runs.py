@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ import pytest
 from conftest import Answer
 from faustnet.errors import FaustnetError
 from faustnet.reproduce import claims
-from faustnet.reproduce.claims import STALE, facts_in, holder, take
-from faustnet.reproduce.dispatch import Dispatcher, JobLog
+from faustnet.reproduce.claims import Claim, claim_on
+from faustnet.reproduce.dispatch import Dispatcher
 from faustnet.reproduce.jobs import Table1Job
 from faustnet.reproduce.worker import JobSpec, Status, answer
 from faustnet.reproduce.workers import Workers
@@ -41,7 +40,7 @@ def started_side_by_side(out: Path) -> tuple[subprocess.Popen[str], list[int]]:
     """A quick run and a slow one, as soon as the quick one is done, and the processes that train."""
     process = started(*QUICK_AND_SLOW, "--jobs", 2, "--out", out)
     assert process.stderr is not None
-    assert "1/2 backprop" in process.stderr.readline()
+    assert any("1/2 backprop" in line for line in process.stderr)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return process, [int(child) for child in children if b"loky_posix" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
@@ -51,7 +50,7 @@ def results(out: Path) -> dict[str, Any]:
 
 
 def claims_in(out: Path) -> list[str]:
-    return [path.name for path in (out / ".claims").glob("*.json")]
+    return [path.name for path in (out / ".claims").iterdir() if path.suffix in (".lock", ".json")]
 
 
 @linux
@@ -119,7 +118,7 @@ def test_a_run_that_ends_its_process_again_and_again_is_given_up_and_the_others_
     monkeypatch.setattr("faustnet.reproduce.dispatch.ATTEMPTS", 1)
     deadly = Deadly("tuned", "backprop", "digits", "2x24", 0, tmp_path / "notes")
     other = Table1Job("tuned", "backprop", "digits", "2x24", 1)
-    dispatcher = Dispatcher([deadly, other], tmp_path, Workers("cpu", jobs=2), JobLog(tmp_path, lambda job, what: None))
+    dispatcher = Dispatcher([deadly, other], tmp_path, Workers("cpu", jobs=2))
     with pytest.raises(FaustnetError, match="but not backprop on digits, 2x24, tuned, seed 0: its process"):
         dispatcher.run()
     assert (tmp_path / "notes").read_text().count("tried") == 2, "beside the other, and alone"
@@ -146,11 +145,11 @@ def test_a_dask_cluster_trains_and_goes_on_when_it_loses_a_worker(faustnet: Comm
         address = cluster.stdout.readline().strip()
         process = started(*QUICK_AND_SLOW, "--backend", "dask", "--address", address, "--out", tmp_path / "out")
         assert process.stderr is not None
-        assert "1/2 backprop" in process.stderr.readline()
-        (claim,) = (tmp_path / "out/.claims").glob("*faust-tuplet*")
-        facts = facts_in(claim)
-        assert facts is not None
-        os.kill(facts["pid"], signal.SIGKILL)
+        assert any("1/2 backprop" in line for line in process.stderr)
+        (claim,) = (tmp_path / "out/.claims").glob("*faust-tuplet*.lock")
+        owner = claim_on(tmp_path / "out", claim.stem).lease.owner
+        assert owner is not None
+        os.kill(owner.pid, signal.SIGKILL)
         _, said = process.communicate()
         cluster.kill()
     assert process.returncode == 0, said
@@ -190,59 +189,65 @@ def test_a_package_that_is_missing_is_named(
     assert f"pip install 'faustnet[{name}]'" in said
 
 
-def test_a_claim_of_another_machine_expires_when_it_is_not_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "claims/one.json"
-    with monkeypatch.context() as there:
-        there.setattr(claims, "_machine", lambda: "another")
-        theirs = take(path)
-    assert theirs is not None
-    theirs.update(attempt=1)
-    assert take(path) is None
-    os.utime(path, (0, time.time() - STALE - 5))
-    assert holder(path) is None
-    theirs.renew()
-    assert holder(path) is not None
-    os.utime(path, (0, time.time() - STALE - 5))
-    ours = take(path)
-    assert ours is not None
-    assert ours.previous["attempt"] == 1
-    assert (theirs.lost, ours.lost) == (True, False)
-    with theirs:
-        pass
-    assert path.exists(), "a lost claim is not removed"
+def test_a_claim_that_is_not_renewed_can_be_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "STALE", 0.2)
+    monkeypatch.setattr(claims, "BEAT", 0.05)
+    theirs, ours = Claim(tmp_path, "one"), Claim(tmp_path, "one")
+    assert theirs.take()
+    theirs.write_notes({"attempt": 1})
+    assert ours.held
+    assert not ours.take()
+    theirs.lease._stop_heartbeat()
+    until(ours.take)
+    assert ours.notes == {"attempt": 1}, "what a dead holder has noted is known to the next"
+    assert not ours.lost
     with ours:
         pass
-    assert not path.exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_notices_that_its_claim_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "BEAT", 0.05)
+    claim, other = Claim(tmp_path, "one"), Claim(tmp_path, "one")
+    assert claim.take()
+    claim.file.unlink()
+    assert other.take()
+    other.write_notes({"attempt": 2})
+    until(lambda: claim.lost)
+    with claim:
+        pass
+    assert other.held
+    assert other.notes == {"attempt": 2}, "a lost claim is not removed"
+
+
+def until(happens: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not happens():
+        assert time.monotonic() < end
 
 
 def test_a_claim_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "one.json"
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        with suppress(BaseException):
-            os.write(write, b"held" if take(path) else b"free")
-            time.sleep(60)
-        os._exit(0)
-    assert os.read(read, 4) == b"held"
-    assert take(path) is None
-    os.kill(child, signal.SIGKILL)
-    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    claim = take(path)
-    assert claim is not None, "at once on one machine, even before the dead process is reaped"
-    os.waitpid(child, 0)
-    assert take(path) is None
-    os.close(read)
-    os.close(write)
+    hold = "from faustnet.reproduce.claims import *; import sys; print(claim_on(Path(sys.argv[1]), 'one').take()); input()"
+    command = [sys.executable, "-uc", hold, str(tmp_path)]
+    claim = claim_on(tmp_path, "one")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        assert claim.held
+        assert not claim.take()
+        assert claim.holder.startswith(f"process {process.pid} on ")
+        process.kill()
+    assert not claim.held, "at once on one machine"
+    assert claims_in(tmp_path) == []
+    assert claim.take()
 
 
 def test_a_worker_that_cannot_see_the_folder_says_so(tmp_path: Path) -> None:
     job = Table1Job("tuned", "backprop", "digits", "2x24", 0)
-    dispatcher = Dispatcher([job], tmp_path, Workers("cpu"), JobLog(tmp_path, lambda job, what: None))
+    dispatcher = Dispatcher([job], tmp_path, Workers("cpu"))
     outcome = answer(JobSpec(tmp_path / "other", "cpu", None, dispatcher.spec.command, 1), job)
     assert outcome.status is Status.NO_COMMAND
-    dispatcher.spec.file.parent.mkdir()
-    dispatcher.spec.file.touch()
+    assert dispatcher.spec.claim.take()
     with pytest.raises(FaustnetError, match=r"cannot see .*: choose an --out that all workers share"):
         dispatcher._handle(outcome)
 
@@ -252,13 +257,14 @@ def test_a_mistake_of_one_worker_stops_the_others_and_is_told(tmp_path: Path) ->
     job.folder(tmp_path).mkdir(parents=True)
     (job.folder(tmp_path) / "recipe.toml").write_text("dataset = 'digits'")
     spec = JobSpec(tmp_path, "cpu", None, "ours", 1)
-    with take(spec.file) or pytest.fail("nobody else holds it"):
+    assert spec.claim.take()
+    with spec.claim:
         outcome = answer(spec, job)
         assert outcome.status is Status.REFUSED
         assert "was started with" in str(outcome.error)
-        assert not spec.file.exists(), "the other workers stop"
+        assert not spec.claim.file.exists(), "the other workers stop"
         assert answer(spec, job).status is Status.NO_COMMAND
-    dispatcher = Dispatcher([job], tmp_path, Workers("cpu"), JobLog(tmp_path, lambda job, what: None))
+    dispatcher = Dispatcher([job], tmp_path, Workers("cpu"))
     with pytest.raises(FaustnetError, match="was started with"):
         dispatcher._handle(outcome)
     assert claims_in(tmp_path) == []
@@ -268,6 +274,7 @@ def test_a_run_whose_folder_is_held_is_left_to_its_holder(tmp_path: Path) -> Non
     job = Table1Job("tuned", "backprop", "digits", "2x24", 0)
     job.folder(tmp_path).mkdir(parents=True)
     spec = JobSpec(tmp_path, "cpu", None, "ours", 1)
-    with take(spec.file) or pytest.fail("nobody else holds it"), folder_lock(job.folder(tmp_path)):
+    assert spec.claim.take()
+    with spec.claim, folder_lock(job.folder(tmp_path)):
         assert answer(spec, job).status is Status.ELSEWHERE
-        assert spec.file.exists(), "the others go on"
+        assert spec.claim.file.exists(), "the others go on"

@@ -89,7 +89,7 @@ def test_what_is_done_is_not_done_again_and_more_seeds_are_added(made: Path, fau
     after = results(tmp_path / "out")
     assert {name: after[name] for name in before} == before
     assert len(after) == 6
-    assert [line.split()[0] for line in answer.err.splitlines()] == ["5/6", "6/6"]
+    assert [line.split()[0] for line in answer.err.splitlines()] == ["4/6", "5/6", "5/6", "6/6"]
     assert "Backpropagation" in answer.out
     assert "digits" in answer.out
 

@@ -1,5 +1,5 @@
 """Time and memory of training and prediction, compared with plain PyTorch: `faustnet bench`."""
 
-from faustnet.bench.suite import PARTS, run
+from faustnet.bench.suite import PARTS, Bench, run
 
-__all__ = ["PARTS", "run"]
+__all__ = ["PARTS", "Bench", "run"]

@@ -24,21 +24,6 @@ SYSTEMS = {
     "sequential": ("faust-representative", "sequential"),
     "wavefront": ("faust-representative", "wavefront"),
 }
-REPRESENTATIVES = 4
-OPTIMISER = OptimiserSettings("muon")
-GROUP = {"cpu": 1, "cuda": 24}  # steps timed together
-SMALLER = {"cpu": 8, "cuda": 1}  # divisor of the numbers of channels and images
-
-
-def settings_for(network: NetworkSettings, device: torch.device) -> NetworkSettings:
-    """Return a network of a size that suits the device."""
-    factor = SMALLER[device.type]
-    return replace(network, widths=tuple(width // factor for width in network.widths), head=network.head // factor)
-
-
-def case_for(device: torch.device) -> Case:
-    precision = "bfloat16" if device.type == "cuda" else "float32"
-    return Case(batch=512 // SMALLER[device.type], representatives=REPRESENTATIVES, precision=precision)
 
 
 def schedule_of(system: str, network: NetworkSettings, case: Case, source: ImageSource) -> Schedule:
@@ -47,24 +32,25 @@ def schedule_of(system: str, network: NetworkSettings, case: Case, source: Image
     method = build(name, case.shape, case.classes, network, options).to(source.labels.device)
     set_compute_dtype(method, case.precision)
     method.start(source)
-    return SCHEDULES[order](method, source, OPTIMISER.create())
+    return SCHEDULES[order](method, source, OptimiserSettings("muon").create())
 
 
 def measure(network: NetworkSettings, device: torch.device, seconds: float) -> dict[str, Any]:
     """Return one entry of `convolutions` in the result file."""
     torch.manual_seed(0)
-    case, network = case_for(device), settings_for(network, device)
+    factor, precision = (1, "bfloat16") if device.type == "cuda" else (8, "float32")  # channels and images divided by it
+    network = replace(network, widths=tuple(width // factor for width in network.widths), head=network.head // factor)
+    case = Case(batch=512 // factor, representatives=4, precision=precision)
     source = case.source(device)
     found: dict[str, Any] = {
         "kind": network.kind, "widths": network.widths, "head": network.head, "batch": case.batch,
         "representatives": case.representatives, "precision": case.precision,
     }  # fmt: skip
     with matmul_precision(case.precision):
-        for system in SYSTEMS:
-            if device.type == "cuda":
-                found[f"{system}_beside_mib"] = _most_beside(system, network, case, source)
+        if device.type == "cuda":
+            found |= {f"{system}_beside_mib": _most_beside(system, network, case, source) for system in SYSTEMS}
         steps = {f"{system}_us": scheduled_step(schedule_of(system, network, case, source), case) for system in SYSTEMS}
-        return found | microseconds(steps, device, seconds, GROUP[device.type])
+        return found | microseconds(steps, device, seconds, 24 if device.type == "cuda" else 1)
 
 
 def _most_beside(system: str, network: NetworkSettings, case: Case, source: ImageSource) -> float:

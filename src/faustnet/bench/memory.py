@@ -6,14 +6,12 @@ than the sum when the parts reach their maxima at different times: on a GPU it i
 CPU the maximum resident size of the process, minus the value before the network was made. No CUDA graphs are used.
 """
 
-import json
 import os
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,8 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 from faustnet.bench.steps import Case, plain_network
 from faustnet.data import ImageSource
-from faustnet.errors import FaustnetError
 from faustnet.methods import build
 from faustnet.nn.network import LOSSES_AT_ONCE, NetworkSettings
-from faustnet.system.devices import choose_device
 from faustnet.training.optimisers import OptimiserSettings, state_tensors
 from faustnet.training.schedules import SCHEDULES, Greedy, Wavefront
 
@@ -38,38 +34,27 @@ STATUS = Path("/proc/self/status")
 PARTS = ("weights", "gradients", "optimiser", "activations", "cached")
 
 
+class Saved:
+    """A tensor that autograd keeps for the backward pass."""
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = tensor
+
+
 class Kept:
-    """Counts the memory that autograd keeps for the backward pass, without parameters."""
+    """Measures the memory that autograd keeps for the backward pass, without parameters."""
 
     def __init__(self) -> None:
-        self.holders: dict[int, int] = {}  # number of tensors that use a storage
-        self.now = self.most = 0
+        self.saved: weakref.WeakSet[Saved] = weakref.WeakSet()
+        self.most = 0
 
-    def keep(self, tensor: Tensor) -> "Tensor | _Holder":
-        of_parameter = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
-        return tensor if of_parameter else _Holder(self, tensor)
-
-
-class _Holder:
-    def __init__(self, kept: Kept, tensor: Tensor):
-        self.tensor = tensor
-        storage = tensor.untyped_storage()
-        where, size = storage.data_ptr(), storage.nbytes()
-        kept.holders[where] = kept.holders.get(where, 0) + 1
-        if kept.holders[where] == 1:
-            kept.now += size
-            kept.most = max(kept.most, kept.now)
-        weakref.finalize(self, _let_go, kept, where, size)
-
-
-def _let_go(kept: Kept, where: int, size: int) -> None:
-    kept.holders[where] -= 1
-    if not kept.holders[where]:
-        kept.now -= size
-
-
-def _tensor(kept: "Tensor | _Holder") -> Tensor:
-    return kept.tensor if isinstance(kept, _Holder) else kept
+    def keep(self, tensor: Tensor) -> Saved:
+        saved = Saved(tensor)
+        if not isinstance(tensor, nn.Parameter) and not isinstance(tensor._base, nn.Parameter):
+            self.saved.add(saved)
+            storages = (one.tensor.untyped_storage() for one in self.saved)
+            self.most = max(self.most, sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()))
+        return saved
 
 
 def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
@@ -103,8 +88,7 @@ def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
     method.start(source)
     schedule = SCHEDULES[system](method, source, OptimiserSettings().create())
     schedule.enter(schedule.phases - 1)
-    batches, rates = case.plan()
-    schedule.begin(batches, rates, 0)
+    schedule.begin(*case.plan(), 0)
     for _ in range(STEPS):
         schedule._train_batches(1)
     layers = [size(layer.parameters()) for layer in method.network]
@@ -144,7 +128,7 @@ def measure_one(system: str, layers: int, device: torch.device) -> dict[str, Any
     source, kept = case.source(device), Kept()
     _warm_up(device)
     before = _begin_peak(device)
-    with torch.autograd.graph.saved_tensors_hooks(kept.keep, _tensor):
+    with torch.autograd.graph.saved_tensors_hooks(kept.keep, lambda saved: saved.tensor):
         found = dict.fromkeys(PARTS, 0) | SYSTEMS[system](system, case, source)
     found |= {"activations": kept.most, "peak": _peak(device) - before}
     return {"system": system, "layers": layers, **{part: round(taken / 2**20, 1) for part, taken in found.items()}}
@@ -185,21 +169,12 @@ def can_measure(device: torch.device) -> bool:
 def measure(device: torch.device, on_line: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
     """Measure every system at every depth, each in its own process."""
     # Freed memory is returned to the system at once, so that the resident size is the memory in use.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
-
-    def run(pair: tuple[str, int]) -> dict[str, Any]:
-        words = [sys.executable, "-c", "from faustnet.bench.memory import main; main()", *map(str, pair), device.type]
-        done = subprocess.run(words, env=environment, capture_output=True, text=True)
-        if done.returncode:
-            raise FaustnetError(f"Measuring the memory of {pair[0]} with {pair[1]} layers failed: {done.stderr[-300:]}")
-        line: dict[str, Any] = json.loads(done.stdout)
-        on_line(line)
-        return line
-
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
-        return list(pool.map(run, [(system, layers) for system in SYSTEMS for layers in DEPTHS]))
-
-
-def main() -> None:
-    """Measure one entry; command line arguments: SYSTEM LAYERS DEVICE."""
-    print(json.dumps(measure_one(sys.argv[1], int(sys.argv[2]), choose_device(sys.argv[3]))))
+    os.environ |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
+    cases = [(system, layers, device) for system in SYSTEMS for layers in DEPTHS]
+    workers, spawn = max(1, (os.cpu_count() or 1) // 2), get_context("spawn")
+    lines = []
+    with ProcessPoolExecutor(workers, spawn, max_tasks_per_child=1) as pool:
+        for line in pool.map(measure_one, *zip(*cases, strict=True)):
+            on_line(line)
+            lines.append(line)
+    return lines

@@ -27,9 +27,6 @@ NAMES = {"backprop": "backprop_ms", "faust-representative": "faust_ms", "forward
 class Silent:
     """Progress that only measures the time."""
 
-    def __init__(self) -> None:
-        self.began = 0.0
-
     def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
         self.began, self.schedule = time.perf_counter(), trainer.schedule.name
 

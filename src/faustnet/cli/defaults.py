@@ -20,11 +20,3 @@ RECIPES = ("cifar10", "digits", "mnist", "best/DATASET/NAME", "paper/METHOD", "t
 DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")
 LARGEST_IMAGE = 512  # pixels per side
 BENCH_PARTS = ("steps", "scaling", "prediction", "memory", "convolutions", "early-exit", "training")
-
-# of faustnet reproduce
-FAMILIES = ("paper", "tuned")
-NETWORKS = ("3x500", "4x800")
-CLASSES = 10
-DRAWS = 20
-REFERENCES = (1, 2, 5, 10, 20, 50)
-REJECTION_DATASETS = ("mnist", "fashion-mnist")

@@ -1,7 +1,7 @@
 """Start a training from the options of `faustnet train`, in one process or as one of several ranks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,6 @@ from faustnet.runs.session import train as train_recipe
 from faustnet.runs.tensorboard import make_progress
 from faustnet.system.devices import choose_device
 from faustnet.training.distributed import Ranks, current_ranks, grid_size
-
-
-@dataclass(frozen=True)
-class Job:
-    """The training that the options describe."""
-
-    recipe: Recipe
-    folder: Path
-    resume: bool
 
 
 def recipe_table(recipe: str | None, options: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -49,34 +40,37 @@ def launch(
     """Train, and return the finished run; None on all ranks but the first."""
     ranks = current_ranks()
     size = grid_size(ranks.broadcast(parallel) if ranks else parallel, ranks.count if ranks else 1)
-    job = ranks.from_first(lambda: _job(table, out, resume, ranks)) if ranks else _job(table, out, resume)
+    choose = partial(_recipe_and_folder, table, out, resume, ranks)
+    recipe, folder, resume = ranks.from_first(choose) if ranks else choose()
     where = choose_device(device)
     grid = ranks.grid(*size, where) if ranks else None
     try:
         if grid and not grid.is_first:
-            follow(job.recipe, grid, data_dir=data_dir)
+            follow(recipe, grid, data_dir=data_dir)
             return None
         return train_recipe(
-            job.recipe,
-            job.folder,
+            recipe,
+            folder,
             device=grid.device if grid else where,
-            progress=make_progress(job.folder, with_tensorboard),
+            progress=make_progress(folder, with_tensorboard),
             data_dir=data_dir,
-            resume=job.resume,
+            resume=resume,
             communicator=grid,
         )
     except Stopped:
-        typer.echo(f"Stopped. The run is saved; continue it with: faustnet train --resume --out {job.folder}", err=True)
+        typer.echo(f"Stopped. The run is saved; continue it with: faustnet train --resume --out {folder}", err=True)
         raise typer.Exit(130) from None
 
 
-def _job(table: Mapping[str, Any], out: Path | None, resume: bool, ranks: Ranks | None = None) -> Job:
-    """Complete the recipe and choose the folder. Ranks that torchrun has restarted continue the run that they had begun."""
+def _recipe_and_folder(
+    table: Mapping[str, Any], out: Path | None, resume: bool, ranks: Ranks | None
+) -> tuple[Recipe, Path, bool]:
+    """Complete the recipe, choose the folder and whether to resume. Ranks that torchrun has restarted resume their run."""
     begun = ranks.run_folder if ranks else None
     folder = Path(begun) if begun else out
     resume = resume or bool(begun and (Path(begun) / RECIPE).exists())
     recipe = recipe_from(table, Run.open(folder).recipe if resume and folder else None)
-    return Job(recipe, folder or _free_folder(f"{Path(recipe.dataset).stem}-{recipe.method}"), resume)
+    return recipe, folder or _free_folder(f"{Path(recipe.dataset).stem}-{recipe.method}"), resume
 
 
 def _free_folder(name: str) -> Path:

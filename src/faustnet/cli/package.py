@@ -9,7 +9,7 @@ import typer
 
 from faustnet.cli.defaults import BENCH_PARTS
 from faustnet.cli.options import AsJson, DataDir, Device, check_writable, option, print_json
-from faustnet.errors import FaustnetError, require, unknown
+from faustnet.errors import require, unknown
 from faustnet.system.interrupts import importing
 
 
@@ -70,19 +70,19 @@ def bench(
     if out is not None:
         check_writable(out)
     with importing():
+        from faustnet.bench import Bench
         from faustnet.bench import run as run_bench
         from faustnet.system.devices import choose_device
         from faustnet.system.files import write_whole
     where = choose_device(device)
-    if where.type == "mps":
-        raise FaustnetError("The benchmark runs on CPUs and CUDA devices only: use --device cpu.")
+    require(where.type != "mps", "The benchmark runs on CPUs and CUDA devices only: use --device cpu.")
 
     def save(found: dict[str, Any]) -> None:
         if out is not None:
             write_whole(out, (json.dumps(found, indent=1) + "\n").encode())
 
     try:
-        run_bench(parts or list(BENCH_PARTS), where, seconds, data_dir, typer.echo, save)
+        run_bench(parts or list(BENCH_PARTS), Bench(where, seconds, data_dir, typer.echo), save)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. {f'The completed parts are in {out}.' if out else 'Nothing was saved.'}", err=True)
         raise typer.Exit(130) from None

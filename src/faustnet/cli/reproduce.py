@@ -1,13 +1,15 @@
 """`faustnet reproduce`: the table and figures of the paper, and further experiments."""
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faustnet.cli.defaults import CLASSES, DRAWS, FAMILIES, NETWORKS, REFERENCES, REJECTION_DATASETS
 from faustnet.cli.options import DataDir, Device, numbers, option
 from faustnet.errors import require
 from faustnet.system.interrupts import importing
@@ -23,19 +25,7 @@ reproduce = typer.Typer(
 )
 
 OUT = Path("runs/reproduce")
-
-Jobs = Annotated[
-    int | None,
-    option("Number of runs to train at the same time, each in its own process.", "1, or as many as the cluster allows"),
-]
-Backend = Annotated[
-    str, typer.Option(help="Where to train: loky (this machine), or dask or ray (the cluster at --address).")
-]
-Address = Annotated[
-    str | None, option("Address of the cluster, for example tcp://HOST:8786 (dask) or HOST:6379 (ray).", "none")
-]
 Out = Annotated[Path, typer.Option(help="Folder for the results; results that are already there are reused.")]
-
 Seeds = Annotated[int, typer.Option(help="Number of random seeds: 0, 1, …")]
 Dataset = Annotated[str, typer.Option(help="Data set.")]
 Network = Annotated[str, typer.Option(help="Network: number of layers x units per layer.")]
@@ -45,25 +35,88 @@ def _listed(about: str) -> object:
     return typer.Option(help=f"{about}, separated by commas.")
 
 
-@reproduce.command()
+@dataclass(frozen=True)
+class Training:
+    """The options of all commands that train many runs."""
+
+    jobs: Annotated[
+        int | None,
+        option("Number of runs to train at the same time, each in its own process.", "1, or as many as the cluster allows"),
+    ] = None
+    backend: Annotated[
+        str, typer.Option(help="Where to train: loky (this machine), or dask or ray (the cluster at --address).")
+    ] = "loky"
+    address: Annotated[
+        str | None, option("Address of the cluster, for example tcp://HOST:8786 (dask) or HOST:6379 (ray).", "none")
+    ] = None
+    out: Out = OUT
+    device: Device = "auto"
+    data_dir: DataDir = None
+
+    def workers(self) -> "Workers":
+        with importing():
+            from faustnet.reproduce.workers import Workers
+        return Workers(self.device, self.data_dir, self.jobs, self.backend, self.address)
+
+    def tabulate(self, table: "ResultTable", jobs: Sequence["Job"], note: str) -> None:
+        """Train the missing runs, write the table and print it."""
+        with importing():
+            from faustnet.report.tables import print_table
+            from faustnet.reproduce.dispatch import reproduce as train_and_write
+        cells = train_and_write(table, jobs, self.out, self.workers())
+        print_table(table.columns, table.rows(cells), numbers=table.columns[1:])
+        typer.echo(f"{note} The table is in {self.out}/{table.name}.json and .md.")
+
+
+def _command(command: Callable[..., None]) -> None:
+    """Register a command whose first argument is a Training, with the options of Training after its own."""
+    _, *own = signature(command).parameters.values()
+    shared = signature(Training).parameters
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        training = Training(**{name: options.pop(name) for name in shared})
+        with _resumable(training.out):
+            command(training, **options)
+
+    parameters = [*own, *shared.values()]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    reproduce.command(command.__name__.replace("_", "-"))(run)
+
+
+@contextmanager
+def _resumable(out: Path) -> Iterator[None]:
+    """Turn Ctrl-C into a message and exit code 130; finished runs and checkpoints are kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped. Finished runs are kept in {out}; run the same command again to continue.", err=True)
+        raise typer.Exit(130) from None
+
+
+def _print_paths(paths: list[Path]) -> None:
+    typer.echo(f"written: {', '.join(map(str, paths))}")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+@_command
 def table1(
+    training: Training,
     methods: Annotated[str | None, option("Methods, separated by commas.", "all that have recipes")] = None,
     datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist,cifar10",
-    networks: Annotated[str, _listed("Networks: number of layers x units per layer")] = ",".join(NETWORKS),
+    networks: Annotated[str, _listed("Networks: number of layers x units per layer")] = "3x500,4x800",
     recipes: Annotated[
         str,
         _listed(
             "Kinds of recipes: paper (as the paper states them), tuned (the best on validation images), default (default "
             "settings, for a method without recipes)"
         ),
-    ] = ",".join(FAMILIES),
+    ] = "paper,tuned",
     seeds: Seeds = 5,
-    jobs: Jobs = None,
-    backend: Backend = "loky",
-    address: Address = None,
-    out: Out = OUT,
-    device: Device = "auto",
-    data_dir: DataDir = None,
 ) -> None:
     """Table 1: accuracy of every method on every data set and network, next to the accuracy in the paper.
 
@@ -73,12 +126,9 @@ def table1(
     with importing():
         from faustnet.reproduce.jobs import table1_jobs
         from faustnet.reproduce.table1 import reproduce_table1
-        from faustnet.reproduce.workers import Workers
     named = None if methods is None else _names(methods)
     table_jobs = table1_jobs(_names(recipes), named, _names(datasets), _names(networks), seeds)
-    workers = Workers(device, data_dir, jobs, backend, address)
-    with _resumable(out):
-        reproduce_table1(table_jobs, out, workers)
+    reproduce_table1(table_jobs, training.out, training.workers())
 
 
 @reproduce.command("figure1")
@@ -110,39 +160,21 @@ def figure2_(
         _print_paths(draw_figure2(out, dataset, network, choose_device(device), data_dir, ConsoleProgress()))
 
 
-@reproduce.command("figure3")
-def figure3_(
-    dataset: Dataset = "cifar10",
-    network: Network = "3x500",
-    seeds: Seeds = 5,
-    jobs: Jobs = None,
-    backend: Backend = "loky",
-    address: Address = None,
-    out: Out = OUT,
-    device: Device = "auto",
-    data_dir: DataDir = None,
-) -> None:
+@_command
+def figure3(training: Training, dataset: Dataset = "cifar10", network: Network = "3x500", seeds: Seeds = 5) -> None:
     """Figure 3: convergence of Forward-Forward, FAUST and backprop, from the runs of table 1 with the paper's recipes."""
     with importing():
         from faustnet.reproduce.figures import draw_figure3
-        from faustnet.reproduce.workers import Workers
-    workers = Workers(device, data_dir, jobs, backend, address)
-    with _resumable(out):
-        _print_paths(draw_figure3(out, dataset, network, seeds, workers, _print_status))
+    _print_paths(draw_figure3(training.out, dataset, network, seeds, training.workers()))
 
 
-@reproduce.command()
+@_command
 def representatives(
+    training: Training,
     datasets: Annotated[str, _listed("Data sets")] = "fashion-mnist,cifar10",
     network: Network = "3x500",
-    draws: Annotated[int, typer.Option(help="Number of random draws of a single image per class.")] = DRAWS,
-    counts: Annotated[str, _listed("Numbers of references per class")] = ",".join(map(str, REFERENCES)),
-    jobs: Jobs = None,
-    backend: Backend = "loky",
-    address: Address = None,
-    out: Out = OUT,
-    device: Device = "auto",
-    data_dir: DataDir = None,
+    draws: Annotated[int, typer.Option(help="Number of random draws of a single image per class.")] = 20,
+    counts: Annotated[str, _listed("Numbers of references per class")] = "1,2,5,10,20,50",
 ) -> None:
     """Compare kinds and numbers of references per class: random images, k-means images, and learned vectors.
 
@@ -152,24 +184,16 @@ def representatives(
     require(1 <= draws <= 1000, f"--draws must be 1 to 1000, got {draws}.")
     with importing():
         from faustnet.reproduce.representatives import draw_representatives, representatives_jobs
-        from faustnet.reproduce.workers import Workers
     point_jobs = representatives_jobs(_names(datasets), network, draws, numbers(counts, "--counts"))
-    workers = Workers(device, data_dir, jobs, backend, address)
-    with _resumable(out):
-        _print_paths(draw_representatives(point_jobs, out, workers, _print_status))
+    _print_paths(draw_representatives(point_jobs, training.out, training.workers()))
 
 
-@reproduce.command()
+@_command
 def best(
+    training: Training,
     names: Annotated[str | None, option("Recipes, for example cifar10/mlp,mnist/mlp.", "all except those of digits")] = None,
     seeds: Seeds = 3,
     twins: Annotated[bool, typer.Option(help="Also train the backprop twin of each recipe.")] = True,
-    jobs: Jobs = None,
-    backend: Backend = "loky",
-    address: Address = None,
-    out: Out = OUT,
-    device: Device = "auto",
-    data_dir: DataDir = None,
 ) -> None:
     """Compare the strongest recipes with backprop. A backprop twin has the same network, data, optimiser and epochs.
 
@@ -178,24 +202,17 @@ def best(
     """
     with importing():
         from faustnet.reproduce.best import TABLE, best_jobs
-        from faustnet.reproduce.workers import Workers
     table_jobs = best_jobs(None if names is None else _names(names), seeds, twins=twins)
-    workers = Workers(device, data_dir, jobs, backend, address)
     two = " Where a cell has two numbers, the second is the backprop twin's." if twins else ""
-    _tabulate(TABLE, table_jobs, out, workers, f"Test accuracy in %, mean ± standard deviation.{two}")
+    training.tabulate(TABLE, table_jobs, f"Test accuracy in %, mean ± standard deviation.{two}")
 
 
-@reproduce.command()
+@_command
 def ablation(
+    training: Training,
     base: Annotated[str, typer.Option(help="Recipe to change, DATASET/NAME.")] = "cifar10/mlp",
     epochs: Annotated[int | None, option("Number of epochs of every run.", "as in the recipe")] = None,
     seeds: Seeds = 3,
-    jobs: Jobs = None,
-    backend: Backend = "loky",
-    address: Address = None,
-    out: Out = OUT,
-    device: Device = "auto",
-    data_dir: DataDir = None,
 ) -> None:
     """Ablation of a strong recipe: change one setting at a time and measure the accuracy on validation images.
 
@@ -204,26 +221,17 @@ def ablation(
     """
     with importing():
         from faustnet.reproduce.ablation import TABLE, ablation_jobs
-        from faustnet.reproduce.workers import Workers
-    table_jobs = ablation_jobs(base, seeds, epochs)
-    workers = Workers(device, data_dir, jobs, backend, address)
-    _tabulate(TABLE, table_jobs, out, workers, "Validation accuracy in %, mean ± standard deviation.")
+    note = "Validation accuracy in %, mean ± standard deviation."
+    training.tabulate(TABLE, ablation_jobs(base, seeds, epochs), note)
 
 
-@reproduce.command("new-classes")
+@_command
 def new_classes(
+    training: Training,
     datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist",
-    classes: Annotated[str, _listed("Numbers of the classes to leave out, one in each run")] = ",".join(
-        map(str, range(CLASSES))
-    ),
+    classes: Annotated[str, _listed("Numbers of the classes to leave out, one in each run")] = "0,1,2,3,4,5,6,7,8,9",
     references: Annotated[str, _listed("Numbers of references per class")] = "1,10",
     seeds: Seeds = 1,
-    jobs: Jobs = None,
-    backend: Backend = "loky",
-    address: Address = None,
-    out: Out = OUT,
-    device: Device = "auto",
-    data_dir: DataDir = None,
 ) -> None:
     """Add classes without training: train on all classes but one, then add that class from 1, 10 and 100 images.
 
@@ -232,25 +240,18 @@ def new_classes(
     """
     with importing():
         from faustnet.reproduce.new_classes import TABLE, new_class_jobs
-        from faustnet.reproduce.workers import Workers
     numbered, counts = numbers(classes, "--classes"), numbers(references, "--references")
     table_jobs = new_class_jobs(_names(datasets), numbered, counts, seeds)
-    workers = Workers(device, data_dir, jobs, backend, address)
-    _tabulate(TABLE, table_jobs, out, workers, "Test accuracy in %, mean ± standard deviation over the classes.")
+    training.tabulate(TABLE, table_jobs, "Test accuracy in %, mean ± standard deviation over the classes.")
 
 
-@reproduce.command()
+@_command
 def rejection(
-    datasets: Annotated[str, _listed("Data sets to train on (mnist and fashion-mnist; each rejects the other)")] = ",".join(
-        REJECTION_DATASETS
+    training: Training,
+    datasets: Annotated[str, _listed("Data sets to train on (mnist and fashion-mnist; each rejects the other)")] = (
+        "mnist,fashion-mnist"
     ),
     seeds: Seeds = 3,
-    jobs: Jobs = None,
-    backend: Backend = "loky",
-    address: Address = None,
-    out: Out = OUT,
-    device: Device = "auto",
-    data_dir: DataDir = None,
 ) -> None:
     """Measure how well FAUST and backprop distinguish images of another data set from images of known classes.
 
@@ -259,41 +260,5 @@ def rejection(
     """
     with importing():
         from faustnet.reproduce.rejection import TABLE, rejection_jobs
-        from faustnet.reproduce.workers import Workers
-    table_jobs = rejection_jobs(_names(datasets), seeds)
-    workers = Workers(device, data_dir, jobs, backend, address)
-    _tabulate(TABLE, table_jobs, out, workers, "In %, on test images unless the column says otherwise.")
-
-
-def _tabulate(table: "ResultTable", jobs: Sequence["Job"], out: Path, workers: "Workers", note: str) -> None:
-    """Train the missing runs, write the table and print it."""
-    with importing():
-        from faustnet.report.tables import print_table
-        from faustnet.reproduce.dispatch import JobLog
-        from faustnet.reproduce.dispatch import reproduce as train_and_write
-    with _resumable(out):
-        cells = train_and_write(table, jobs, out, workers, JobLog(out, _print_status))
-    print_table(table.columns, table.rows(cells), numbers=table.columns[1:])
-    typer.echo(f"{note} The table is in {out}/{table.name}.json and .md.")
-
-
-def _print_status(run: object, status: str) -> None:
-    typer.echo(f"{run}: {status}", err=True)
-
-
-@contextmanager
-def _resumable(out: Path) -> Iterator[None]:
-    """Turn Ctrl-C into a message and exit code 130; finished runs and checkpoints are kept."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo(f"Stopped. Finished runs are kept in {out}; run the same command again to continue.", err=True)
-        raise typer.Exit(130) from None
-
-
-def _print_paths(paths: list[Path]) -> None:
-    typer.echo(f"written: {', '.join(map(str, paths))}")
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    note = "In %, on test images unless the column says otherwise."
+    training.tabulate(TABLE, rejection_jobs(_names(datasets), seeds), note)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from faustnet.errors import printable
-from faustnet.report.comparisons import markdown
 from faustnet.report.paper import TITLES
+from faustnet.report.tables import markdown
 
 PAIRS = 8  # confused pairs of classes shown, at most
 SPECIAL = re.compile(r"([\\`*_{}\[\]|~$@:#!^=])")  # characters with a meaning in Markdown
@@ -50,23 +50,20 @@ def text(value: object) -> str:
 def _opening(about: dict[str, Any]) -> str:
     metrics, recipe = about["metrics"], about["recipe"]
     images = sum(map(sum, metrics["confusion"]))
-    return "\n\n".join(
-        (
-            f"# {text(about['file'])}",
-            f"Classifies {_one_image(about)} into {len(about['class_names'])} classes. Test accuracy: "
-            f"**{metrics['test_accuracy']:.2%}** of {images:,} test images of {text(_dataset(about))}.",
-            _facts(
-                {
-                    "data set": _dataset(about),
-                    "method": f"{recipe['method']}: {about['summary']}",
-                    "network": about["network"],
-                    "prediction from": _voters(about),
-                    "file": f"ONNX, {_bytes(about['size'])}, with class names, references and pixel scaling",
-                    "made by": f"faustnet {about['environment'].get('faustnet', '')}",
-                }
-            ),
-        )
-    )
+    facts = {
+        "data set": _dataset(about),
+        "method": f"{recipe['method']}: {about['summary']}",
+        "network": about["network"],
+        "prediction from": _voters(about),
+        "file": f"ONNX, {_bytes(about['size'])}, with class names, references and pixel scaling",
+        "made by": f"faustnet {about['environment'].get('faustnet', '')}",
+    }
+    return f"""# {text(about["file"])}
+
+Classifies {_one_image(about)} into {len(about["class_names"])} classes. Test accuracy: \
+**{metrics["test_accuracy"]:.2%}** of {images:,} test images of {text(_dataset(about))}.
+
+{_facts(facts)}"""
 
 
 def _voters(about: dict[str, Any]) -> str:
@@ -82,38 +79,39 @@ def _how_to_run(about: dict[str, Any]) -> str:
     kind, values = ("uint8", "pixels from 0 to 255") if about["of_bytes"] else ("float32", "values as in the data set")
     sizes = ", ".join(map(str, about["shape"]))
     snippet = RUN_IT.format(file=about["file"], sizes=sizes, kind=kind, axes="(n, channels, height, width)")
-    columns, voters = ("", "shape", "type", "meaning"), len(about["metrics"]["voters"])
-    classes = len(about["class_names"])
+    classes, voters = len(about["class_names"]), len(about["metrics"]["voters"])
     rows = [
         ("`images`", f"(n, {sizes})", kind, f"{values}; the model scales them"),
         ("`votes`", f"(n, {voters}, {classes})", "float32", "score of each class by each layer or output; larger is better"),
         ("`joined`", f"(n, {classes})", "float32", "weighted sum of the votes"),
         ("`prediction`", "(n)", "int64", "number of the class with the largest sum"),
     ]
-    return "\n\n".join(
-        (
-            "## How to run it",
-            "After `pip install numpy onnxruntime`:",
-            snippet,
-            _table(columns, rows),
-            "`examples/predict_onnx.py` in the repository of faustnet does this for image files of any size.",
-        )
-    )
+    return f"""## How to run it
+
+After `pip install numpy onnxruntime`:
+
+{snippet}
+
+{markdown(("", "shape", "type", "meaning"), rows, numbers=0)}
+
+`examples/predict_onnx.py` in the repository of faustnet does this for image files of any size."""
 
 
 def _accuracy(metrics: dict[str, Any], names: Sequence[str]) -> str:
     voters = zip(metrics["voters"], metrics["layer_accuracy"], metrics["first_layers_accuracy"], strict=True)
     by_voter = [(text(name), f"{alone:.2%}", f"{together:.2%}") for name, alone, together in voters]
-    return "\n\n".join(
-        (
-            "## Accuracy",
-            "Test accuracy of each layer or output, alone and together with all before it:",
-            markdown(("", "alone", "with all before"), by_voter),
-            "Recall and precision of each class on the test images:",
-            markdown(("class", "number", "test images", "recall", "precision"), _by_class(metrics["confusion"], names)),
-            _pairs(metrics["confusion"], names),
-        )
-    )
+    classes = ("class", "number", "test images", "recall", "precision")
+    return f"""## Accuracy
+
+Test accuracy of each layer or output, alone and together with all before it:
+
+{markdown(("", "alone", "with all before"), by_voter)}
+
+Recall and precision of each class on the test images:
+
+{markdown(classes, _by_class(metrics["confusion"], names))}
+
+{_pairs(metrics["confusion"], names)}"""
 
 
 def _by_class(confusion: list[list[int]], names: Sequence[str]) -> Iterable[Sequence[str]]:
@@ -135,7 +133,7 @@ def _pairs(confusion: list[list[int]], names: Sequence[str]) -> str:
     worst = sorted(found, key=lambda pair: -pair[0])[:PAIRS]
     rows = [(names[row], names[column], f"{count:,}", _share(count, sum(confusion[row]))) for count, row, column in worst]
     columns = ("true class", "predicted class", "test images", "share of the class")
-    return f"Most frequent errors:\n\n{_table(columns, rows, numbers=2)}"
+    return f"Most frequent errors:\n\n{markdown(columns, rows, numbers=2)}"
 
 
 def _cost(about: dict[str, Any]) -> str:
@@ -166,9 +164,7 @@ def _training(about: dict[str, Any]) -> str:
         "optimiser": f"{recipe['optimiser']['name']}, peak learning rate {recipe['optimiser']['learning_rate']:g}",
         "device": _device(made),
         "versions": f"faustnet {made.get('faustnet')}, PyTorch {made.get('torch')}, Python {made.get('python')}",
-        "commit": "unknown"
-        if not commit
-        else f"{commit.rstrip('+')}{', with local changes' if commit.endswith('+') else ''}",
+        "commit": commit.replace("+", ", with local changes") if commit else "unknown",
         "seed": str(recipe["seed"]),
         "started": str(made.get("started")),
     }
@@ -181,18 +177,14 @@ def _limits(about: dict[str, Any]) -> str:
     classes, dataset = len(about["class_names"]), text(_dataset(about))
     confusion = about["metrics"]["confusion"]
     shares = [row[number] / sum(row) for number, row in enumerate(confusion) if sum(row)]
-    return "\n".join(
-        (
-            "## Intended use and limits",
-            "",
-            f"- The model expects images like those of {dataset}: {_one_image(about)}. It was evaluated on the test images "
-            "of that data set only. Evaluate it on your own images before you rely on it.",
-            f"- It predicts one of its {classes} classes for every image, even if the image shows none of them.",
-            "- Scores compare classes with each other. They are not probabilities.",
-            f"- Accuracy differs between classes: from {min(shares):.1%} to {max(shares):.1%} of the test images of a class "
-            "are classified correctly.",
-        )
-    )
+    return f"""## Intended use and limits
+
+- The model expects images like those of {dataset}: {_one_image(about)}. It was evaluated on the test images \
+of that data set only. Evaluate it on your own images before you rely on it.
+- It predicts one of its {classes} classes for every image, even if the image shows none of them.
+- Scores compare classes with each other. They are not probabilities.
+- Accuracy differs between classes: from {min(shares):.1%} to {max(shares):.1%} of the test images of a class \
+are classified correctly."""
 
 
 def _one_image(about: dict[str, Any]) -> str:
@@ -223,10 +215,4 @@ def _bytes(size: int) -> str:
 
 def _facts(facts: dict[str, str]) -> str:
     """Return a table of names and values; values may contain any characters."""
-    return _table(("", ""), [(f"**{name}**", text(value)) for name, value in facts.items()])
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
-    """Return a table whose last `numbers` columns are aligned right."""
-    rules = ["---"] * (len(columns) - numbers) + ["---:"] * numbers
-    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rules, *rows))
+    return markdown(("", ""), [(f"**{name}**", text(value)) for name, value in facts.items()], numbers=0)

@@ -34,30 +34,12 @@ STYLE = {
 
 # Colours of the classes of Fashion-MNIST in the paper.
 CLASS_COLOURS = (
-    (0.200, 0.133, 0.533),
-    (0.533, 0.800, 0.933),
-    (0.067, 0.467, 0.200),
-    (0.867, 0.800, 0.467),
-    (0.800, 0.400, 0.467),
-    (0.667, 0.267, 0.600),
-    (0.267, 0.667, 0.600),
-    (0.600, 0.600, 0.200),
-    (0.533, 0.133, 0.333),
-    (0.400, 0.067, 0.000),
-)
+    "#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#999933", "#882255", "#661100",
+)  # fmt: skip
 # Marker shapes and sizes; the sizes make all look equally large.
 CLASS_SHAPES = (
-    ("o", 1.0),
-    ("s", 0.9),
-    ("^", 1.1),
-    ("D", 0.8),
-    ("v", 1.1),
-    ("P", 1.1),
-    ("X", 1.1),
-    ("<", 1.1),
-    ("*", 1.45),
-    (">", 1.1),
-)
+    ("o", 1.0), ("s", 0.9), ("^", 1.1), ("D", 0.8), ("v", 1.1), ("P", 1.1), ("X", 1.1), ("<", 1.1), ("*", 1.45), (">", 1.1),
+)  # fmt: skip
 MANY = 2000  # points in a panel above which an SVG file contains a picture of them
 
 # Colours of Okabe and Ito; with five line styles, the first 35 curves differ.
@@ -78,10 +60,7 @@ def drawing() -> Iterator[None]:
         yield
 
 
-@drawing()
-def figure1(architecture: Mapping[str, Any]) -> Figure:
-    """Draw the architecture of FAUST: inputs, layers with their local losses, and prediction."""
-    return draw_architecture(architecture)
+figure1 = drawing()(draw_architecture)
 
 
 @drawing()
@@ -113,7 +92,7 @@ def figure2(facts: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _mark(number: int) -> tuple[tuple[float, float, float], str, float]:
+def _mark(number: int) -> tuple[str, str, float]:
     """Return colour, marker shape and size of a class; a colour that is used again has another shape."""
     turn, colour = divmod(number, len(CLASS_COLOURS))
     return CLASS_COLOURS[colour], *CLASS_SHAPES[(colour + turn) % len(CLASS_SHAPES)]
@@ -139,14 +118,8 @@ def _key(figure: Figure, names: Sequence[str], columns: int) -> None:
     handles = []
     for colour, shape, scale in map(_mark, range(len(names))):
         handles.append(Line2D([], [], color=colour, marker=shape, markersize=5 * scale, markeredgewidth=0, linestyle="none"))
-    where: dict[str, Any] = {
-        "loc": "lower center",
-        "ncols": columns,
-        "frameon": False,
-        "handletextpad": 0.2,
-        "borderpad": 0.2,
-    }
-    legend = figure.legend(handles, ["class"] * len(names), **where)
+    where: dict[str, Any] = {"loc": "lower center", "ncols": columns, "frameon": False}
+    legend = figure.legend(handles, ["class"] * len(names), **where, handletextpad=0.2, borderpad=0.2)
     for text, name in zip(legend.get_texts(), names, strict=True):
         text.set_text(name)  # a legend omits labels that begin with an underscore
 
@@ -188,11 +161,8 @@ def _curve(panel: Axes, curve: Mapping[str, Any], number: int) -> None:
     std = np.array([curve["std"][place] or 0.0 for place in known])
     colour, line = CURVE_COLOURS[number % len(CURVE_COLOURS)], CURVE_LINES[number % len(CURVE_LINES)]
     shape, step = CURVE_SHAPES[number % len(CURVE_SHAPES)], max(1, len(known) // SHAPES)
-    marks: dict[str, Any] = {
-        "marker": shape,
-        "markersize": 2.8,
-        "markevery": (number * step // len(CURVE_SHAPES) % step, step),
-    }
+    marks: dict[str, Any] = {"marker": shape, "markersize": 2.8}
+    marks["markevery"] = (number * step // len(CURVE_SHAPES) % step, step)
     panel.plot(epochs, mean, color=colour, linestyle=line, linewidth=1.2, label=curve["label"], **marks)
     if std.any():
         panel.fill_between(epochs, mean - std, mean + std, color=colour, alpha=0.25, linewidth=0)

@@ -4,13 +4,14 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
 from faustnet.report.paper import dataset_rank, dataset_title
+from faustnet.report.tables import markdown
 
 Cells = Sequence[dict[str, Any]]
 Titles = Mapping[str, str]
@@ -29,8 +30,11 @@ class Grid:
         self.columns = sorted(columns, key=lambda column: (dataset_rank(column[0]), column[1]))
         self.over = over_seeds(chosen)
 
-    def cell(self, method: str, column: tuple[str, str]) -> dict[str, Any] | None:
-        return self.cells.get((method, *column))
+    def rows(self, show: Callable[[dict[str, Any]], str], missing: str = "–") -> list[list[str]]:
+        """Return one row per method: its title, and its cells as `show` formats them."""
+        keys = [[(method, *column) for column in self.columns] for method in self.methods]
+        shown = [[show(self.cells[key]) if key in self.cells else missing for key in row] for row in keys]
+        return [[title, *row] for title, row in zip(self.methods.values(), shown, strict=True)]
 
 
 def over_seeds(cells: Cells) -> str:
@@ -50,30 +54,22 @@ def as_text(cells: Cells, family: str, titles: Titles) -> Table:
     table.add_column(f"{family}, {grid.over}")
     for dataset, network in grid.columns:
         table.add_column(f"{dataset_title(dataset)}\n{_shown(network)}", justify="right", no_wrap=True)
-    for method, title in grid.methods.items():
-        table.add_row(title, *(_text(grid.cell(method, column)) for column in grid.columns))
+    for row in grid.rows(_text):
+        table.add_row(*row)
     return table
 
 
-def _text(cell: dict[str, Any] | None) -> str:
-    if cell is None:
-        return "–"
+def _text(cell: dict[str, Any]) -> str:
     return ours(cell) if cell["paper"] is None else f"{ours(cell)}\n{cell['paper']:.2f} {difference(cell)}"
 
 
 def as_markdown(cells: Cells, family: str, titles: Titles) -> str:
     grid = Grid(cells, family, titles)
     heads = [f"{dataset_title(dataset)} {_shown(network)}" for dataset, network in grid.columns]
-    lines = [f"| {family}, {grid.over} | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
-    for method, title in grid.methods.items():
-        row = (_markdown(grid.cell(method, column)) for column in grid.columns)
-        lines.append(f"| {title} | " + " | ".join(row) + " |")
-    return "\n".join(lines)
+    return markdown([f"{family}, {grid.over}", *heads], grid.rows(_markdown))
 
 
-def _markdown(cell: dict[str, Any] | None) -> str:
-    if cell is None:
-        return "–"
+def _markdown(cell: dict[str, Any]) -> str:
     paper = "" if cell["paper"] is None else f"<br>{cell['paper']:.2f} ({difference(cell)})"
     return f"**{ours(cell)}**{paper}"
 
@@ -93,11 +89,10 @@ def as_latex(cells: Cells, family: str, titles: Titles) -> str:
         " & ".join(["", *(network.replace("x", "/") for _, network in grid.columns)]) + r" \\",
         r"\midrule",
     ]
-    for method, title in grid.methods.items():
-        row = [grid.cell(method, column) for column in grid.columns]
-        lines.append(" & ".join([_escaped(title), *(_latex_ours(cell) for cell in row)]) + r" \\")
-        if any(cell and cell["paper"] is not None for cell in row):
-            lines.append(" & ".join([r"\quad paper", *(_latex_paper(cell) for cell in row)]) + r" \\")
+    for (title, *row), (_, *paper) in zip(grid.rows(_latex_ours, "--"), grid.rows(_latex_paper, "--"), strict=True):
+        lines.append(" & ".join([_escaped(title), *row]) + r" \\")
+        if set(paper) != {"--"}:
+            lines.append(" & ".join([r"\quad paper", *paper]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
@@ -105,14 +100,12 @@ def _escaped(title: str) -> str:
     return re.sub(r"([&%$#_{}])", r"\\\1", title)
 
 
-def _latex_ours(cell: dict[str, Any] | None) -> str:
-    return "--" if cell is None else ours(cell).replace("±", r"$\pm$")
+def _latex_ours(cell: dict[str, Any]) -> str:
+    return ours(cell).replace("±", r"$\pm$")
 
 
-def _latex_paper(cell: dict[str, Any] | None) -> str:
-    if cell is None or cell["paper"] is None:
-        return "--"
-    return f"{cell['paper']:.2f} (${cell['mean'] - cell['paper']:+.2f}$)"
+def _latex_paper(cell: dict[str, Any]) -> str:
+    return "--" if cell["paper"] is None else f"{cell['paper']:.2f} (${cell['mean'] - cell['paper']:+.2f}$)"
 
 
 def ours(cell: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Tables that the command line prints."""
+"""Tables that the command line prints, and tables in Markdown."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,6 +21,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, number
     if not console.is_terminal:
         console.width = 200  # wide enough for any table
     console.print(table)
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int | None = None) -> str:
+    """Return a Markdown table whose last `numbers` columns, by default all but the first, are aligned right."""
+    numbers = len(columns) - 1 if numbers is None else numbers
+    rules = ["---"] * (len(columns) - numbers) + ["---:"] * numbers
+    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rules, *rows))
 
 
 def print_evaluation(result: dict[str, Any]) -> None:

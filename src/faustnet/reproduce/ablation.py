@@ -1,17 +1,18 @@
 """Ablation: a strong recipe with one piece changed at a time, measured on validation images."""
 
 import re
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
-from faustnet.errors import require, unknown
+from faustnet.errors import require
 from faustnet.methods import Faust, method_named
 from faustnet.nn.layers import PROTOTYPE_SIZE
-from faustnet.report.comparisons import CHANGE_COLUMNS, change_rows, markdown
+from faustnet.report.table1 import ours, signed
+from faustnet.report.tables import markdown
 from faustnet.reproduce.best import BestJob, best_names
-from faustnet.reproduce.jobs import Job, check_seeds, on_validation
+from faustnet.reproduce.jobs import Job, check_known, check_seeds, on_validation
 from faustnet.reproduce.results import Cells, ResultTable, grouped, percent
 from faustnet.runs.recipes import Recipe, changed, differences, dotted
 
@@ -90,21 +91,20 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
 class AblationJob(Job):
     """One of the best recipes with one change, a number of epochs and a seed."""
 
+    table = "ablation"
     base: str  # DATASET/NAME
     base_epochs: int
     change: str  # its name
     seed: int
 
     def __post_init__(self) -> None:
-        if self.base not in best_names():
-            raise unknown("recipe among the best called", self.base, best_names())
+        check_known("recipe among the best called", [self.base], best_names())
         method = BestJob(self.base, self.seed).recipe.method
         require(
             issubclass(method_named(method), Faust),
             f"--base must be a FAUST recipe, and {self.base} trains {method}: choose another recipe.",
         )
-        if self.change not in dict(CHANGES):
-            raise unknown("change called", self.change, dict(CHANGES))
+        check_known("change called", [self.change], dict(CHANGES))
 
     @property
     def recipe(self) -> Recipe:
@@ -114,7 +114,7 @@ class AblationJob(Job):
     @property
     def path(self) -> str:
         name = f"{self.base}-{self.base_epochs}-epochs-{self.change}-{self.seed}"
-        return f"ablation/{re.sub(r'[^a-z0-9.]+', '-', name.lower())}"
+        return f"{self.table}/{re.sub(r'[^a-z0-9.]+', '-', name.lower())}"
 
     def __str__(self) -> str:
         return f"{self.base}, {self.base_epochs} epochs, changed: {self.change}, seed {self.seed}"
@@ -144,28 +144,36 @@ def ablation_jobs(base: str, seeds: int, epochs: int | None = None) -> list[Abla
 
 def summary(results: list[dict[str, Any]]) -> Cells:
     """Return one cell per base, epochs and change: validation accuracy in %, and the difference to the unchanged base."""
-    found = grouped(results, "base", "base_epochs", "change")
-    order = list(dict(CHANGES))
     cells = []
-    for base, epochs, change in sorted(found, key=lambda key: (*key[:2], order.index(key[2]))):
-        mine, whole = found[base, epochs, change], found.get((base, epochs, UNCHANGED))
-        difference = None if whole is None else round(_mean(mine) - _mean(whole), 3)
-        figures = {**percent(mine, "validation_accuracy"), "difference": difference, "seeds": len(mine)}
-        cells.append({"base": base, "epochs": epochs, "change": change, **figures})
-    return cells
+    exact = {}  # means that are not rounded
+    for about, found in grouped(results, "base", "base_epochs", "change"):
+        base, epochs, change = about.values()
+        exact[base, epochs, change] = statistics.fmean(100 * result["validation_accuracy"] for result in found)
+        accuracy = percent(found, "validation_accuracy")
+        cells.append({"base": base, "epochs": epochs, "change": change, **accuracy, "difference": None, "seeds": len(found)})
+    for cell in cells:
+        whole = exact.get((cell["base"], cell["epochs"], UNCHANGED))
+        if whole is not None:
+            cell["difference"] = round(exact[cell["base"], cell["epochs"], cell["change"]] - whole, 3)
+    order = list(dict(CHANGES))
+    return sorted(cells, key=lambda cell: (cell["base"], cell["epochs"], order.index(cell["change"])))
 
 
-def _mean(results: list[dict[str, Any]]) -> float:
-    return sum(100 * result["validation_accuracy"] for result in results) / len(results)
+def rows(cells: Cells) -> list[list[str]]:
+    """Return one row per change of a base recipe, and one for the unchanged base."""
+    return [
+        [cell["change"], ours(cell), "–" if cell["difference"] is None else signed(cell["difference"])] for cell in cells
+    ]
 
 
 def texts(cells: Cells) -> dict[str, str]:
     """Return one Markdown table per base."""
     tables = [
-        f"{base}, {epochs} epochs:\n\n{markdown(CHANGE_COLUMNS, change_rows(list(mine)))}\n"
-        for (base, epochs), mine in groupby(cells, key=lambda cell: (cell["base"], cell["epochs"]))
+        f"{about['base']}, {about['epochs']} epochs:\n\n{markdown(COLUMNS, rows(mine))}\n"
+        for about, mine in grouped(cells, "base", "epochs")
     ]
     return {"md": "\n".join(tables)}
 
 
-TABLE = ResultTable("ablation", AblationJob, summary, ("base", "epochs"), CHANGE_COLUMNS, change_rows, texts)
+COLUMNS = ("changed", "validation accuracy", "difference")
+TABLE = ResultTable(AblationJob, summary, ("base", "epochs"), COLUMNS, rows, texts)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from faustnet.errors import require, unknown
-from faustnet.report.comparisons import PAIR_COLUMNS, pair_rows
-from faustnet.reproduce.jobs import Job, check_seeds
+from faustnet.report.paper import dataset_rank
+from faustnet.report.table1 import ours, signed
+from faustnet.reproduce.jobs import Job, check_known, check_seeds
 from faustnet.reproduce.results import Cells, ResultTable, grouped, percent
 from faustnet.runs.recipes import Recipe, recipe_from, shipped_recipe, shipped_recipes
 
@@ -17,6 +18,7 @@ FAMILY, TWIN = "best/", "-backprop"
 class BestJob(Job):
     """One of the strongest recipes, or the twin of one, with one seed."""
 
+    table = "best"
     name: str  # DATASET/NAME
     seed: int
 
@@ -33,10 +35,6 @@ class BestJob(Job):
         recipe = self.recipe
         return {"name": self.name, "dataset": recipe.dataset, "method": recipe.method, "seed": self.seed}
 
-    @property
-    def path(self) -> str:
-        return f"best/{self.name.replace('/', '-')}-{self.seed}"
-
     def __str__(self) -> str:
         return f"{FAMILY}{self.name}, seed {self.seed}"
 
@@ -52,9 +50,7 @@ def best_jobs(names: list[str] | None, seeds: int, *, twins: bool) -> list[BestJ
     check_seeds(seeds)
     if names is None:
         names = [name for name in best_names() if not name.startswith("digits/")]
-    for name in names:
-        if name not in best_names():
-            raise unknown("recipe among the best called", name, best_names())
+    check_known("recipe among the best called", names, best_names())
     require(bool(names), "--names is empty: name at least one recipe, e.g. digits/mlp.")
     shipped = shipped_recipes()
     pairs = [[name, name + TWIN] if twins and FAMILY + name + TWIN in shipped else [name] for name in names]
@@ -65,9 +61,9 @@ def summary(results: list[dict[str, Any]]) -> Cells:
     """Return one cell per recipe: test accuracy in %, mean and standard deviation over the seeds."""
     return [
         {
-            **{key: found[0][key] for key in ("name", "dataset", "method")},
-            "twin": name.endswith(TWIN),
-            "of": name.removesuffix(TWIN),
+            **about,
+            "twin": about["name"].endswith(TWIN),
+            "of": about["name"].removesuffix(TWIN),
             "seeds": len(found),
             **percent(found),
             "parameters": found[0]["parameters"],
@@ -75,8 +71,33 @@ def summary(results: list[dict[str, Any]]) -> Cells:
             "seconds": round(statistics.mean(result["seconds"] for result in found), 1),
             "epochs": found[0]["epochs"],
         }
-        for (name,), found in grouped(results, "name").items()
+        for about, found in grouped(results, "name", "dataset", "method")
     ]
 
 
-TABLE = ResultTable("best", BestJob, summary, ("name",), PAIR_COLUMNS, pair_rows)
+def in_order(cells: Cells) -> Cells:
+    """Return the cells by data set, then by name."""
+    return sorted(cells, key=lambda cell: (dataset_rank(cell["dataset"]), cell["name"]))
+
+
+def rows(cells: Cells) -> list[list[str]]:
+    """Return one row per recipe: its accuracy, its twin's, and the parameters and seconds of both."""
+    twins = {cell["of"]: cell for cell in cells if cell["twin"]}
+    return [_row(cell, twins.get(cell["name"])) for cell in in_order(cells) if not cell["twin"]]
+
+
+def _row(cell: dict[str, Any], twin: dict[str, Any] | None) -> list[str]:
+    both = [cell] if twin is None else [cell, twin]
+    return [
+        cell["name"],
+        ours(cell),
+        "–" if twin is None else ours(twin),
+        "–" if twin is None else signed(cell["mean"] - twin["mean"]),
+        "–" if cell["trunk_parameters"] is None else f"{cell['trunk_parameters']:,}",
+        " / ".join(f"{one['parameters']:,}" for one in both),
+        " / ".join(f"{one['seconds']:.0f}" for one in both),
+    ]
+
+
+COLUMNS = ("recipe", "local", "backprop twin", "difference", "trunk parameters", "parameters", "seconds")
+TABLE = ResultTable(BestJob, summary, ("name",), COLUMNS, rows)

@@ -7,19 +7,18 @@ import functools
 import itertools
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
-import torch
-
-from faustnet.errors import OUT_OF_MEMORY, FaustnetError, require
-from faustnet.reproduce.claims import BEAT, facts_in, holder, remove_dead, repeating, take
+from faustnet.errors import FaustnetError, require
+from faustnet.reproduce.claims import BEAT, remove_dead, repeating
 from faustnet.reproduce.jobs import Job
 from faustnet.reproduce.results import ResultTable, accuracy, is_done, read_result, writing_to
 from faustnet.reproduce.worker import JobSpec, Outcome, Status, answer, attempt
@@ -28,41 +27,9 @@ from faustnet.training.signals import on_signals
 
 ATTEMPTS = 2  # at a job whose worker dies while others run; one more follows with no other job running
 TABLE_SHARE = 0.1  # of the time, at most, for writing the table during training: a large table takes a second
-LOST = "its process died every time, the last time with no other job running; it may need more memory than there is."
 NO_WORKERS = (
     "The workers die before they begin: check that there is enough memory, and run the same command with fewer --jobs."
 )
-
-
-class JobListener(Protocol):
-    """Receives the progress of jobs."""
-
-    def begun(self, job: Job) -> None: ...
-    def epoch(self, job: Job, done: int, epochs: int) -> None: ...
-    def elsewhere(self, job: Job, who: str) -> None: ...
-    def result(self, job: Job) -> None: ...
-    def failed(self, job: Job) -> None: ...
-
-
-class JobLog:
-    """Reports each event of a job as one line."""
-
-    def __init__(self, out: Path, say: Callable[[object, str], None]):
-        self.out, self.say = out, say
-
-    def begun(self, job: Job) -> None:
-        self.say(job, "training")
-
-    def epoch(self, job: Job, done: int, epochs: int) -> None: ...
-
-    def elsewhere(self, job: Job, who: str) -> None:
-        self.say(job, f"being trained by {who}")
-
-    def result(self, job: Job) -> None:
-        result = read_result(job.file(self.out))
-        self.say(job, f"{accuracy(result):.2%} in {result['seconds']:.0f} s")
-
-    def failed(self, job: Job) -> None: ...
 
 
 def _interrupt() -> None:
@@ -70,39 +37,48 @@ def _interrupt() -> None:
 
 
 class Dispatcher:
-    """Trains the jobs of one command that have no result. `on_result` is called after each new result."""
+    """Trains the jobs of one command that have no result, and prints their progress to standard error.
 
-    def __init__(
-        self,
-        jobs: Sequence[Job],
-        out: Path,
-        workers: Workers,
-        listener: JobListener,
-        on_result: Callable[[], object] = lambda: None,
-    ):
-        self.jobs, self.workers, self.listener, self.on_result = jobs, workers, listener, on_result
+    `on_result` is called after each new result.
+    """
+
+    def __init__(self, jobs: Sequence[Job], out: Path, workers: Workers, on_result: Callable[[], object] = lambda: None):
+        self.jobs, self.workers, self.on_result = jobs, workers, on_result
         data_dir = workers.data_dir.absolute() if workers.data_dir else None
         self.spec = JobSpec(out.absolute(), workers.device, data_dir, uuid4().hex[:12], ATTEMPTS)
         self.trained: set[Job] = set()  # by this command
-        self.pending = dict.fromkeys(jobs)  # no result seen yet
+        self.pending = {job: None for job in jobs if not is_done(job, out)}  # no result seen yet
+        self.missing, self.start = len(self.pending), time.monotonic()
         self.failures: dict[Job, str] = {}  # with the reason
         self.lost: list[Job] = []  # failed because their workers died: tried once more at the end
-        self.running: dict[Job, int] = {}  # for this command, with the epochs done
+        self.begun: set[Job] = set()  # reported as trained by this command
         self.elsewhere: set[Job] = set()  # reported as trained by another command
         self.error: Exception | None = None
         self.stopped, self.looking = False, threading.Lock()
 
+    def _say(self, job: Job, event: str) -> None:
+        print(f"{len(self.jobs) - len(self.pending)}/{len(self.jobs)} {job}: {event}", file=sys.stderr, flush=True)
+
+    def _say_training(self, job: Job) -> None:
+        if job not in self.begun:
+            self.begun.add(job)
+            self._say(job, "training")
+
+    def _say_result(self, job: Job) -> None:
+        result = read_result(job.file(self.spec.out))
+        minutes = (time.monotonic() - self.start) / 60 * len(self.pending) / (self.missing - len(self.pending))
+        left = f", about {max(1, minutes):.0f} min left" if self.pending else ""
+        self._say(job, f"{accuracy(result):.2%} in {result['seconds']:.0f} s{left}")
+
     def run(self) -> None:
         """Train all jobs. One that diverges, or whose workers die, does not stop the others; any other error does."""
-        if not self.jobs:
+        if not self.pending:
             return
-        claim = take(self.spec.file)
-        assert claim is not None, "the name is unique"
-        with claim:
-            self.claim = claim
-            remove_dead(claim.path.parent)
-            if self.workers.here and min(self.workers.jobs or 1, len(self.jobs)) == 1:
-                with repeating(claim.renew), on_signals(_interrupt):
+        self.spec.claim.take()  # nobody else has its name
+        with self.spec.claim:
+            remove_dead(self.spec.out)
+            if self.workers.here and min(self.workers.jobs or 1, self.missing) == 1:
+                with on_signals(_interrupt):
                     self._train_all(self.jobs, self._train_here)
             else:
                 self._train_by_workers()
@@ -115,43 +91,43 @@ class Dispatcher:
         """Train unclaimed jobs until each has a result or has failed. `train` returns whether a worker died."""
         deaths = 0  # in a row, with no result between them
         while (left := [job for job in jobs if self._is_open(job)]) and not self.stopped:
-            holders = {job: holder(self.spec.claim(job)) for job in left}
-            free = [job for job in left if holders[job] is None and job not in self.trained]
-            died = train(free) if free else self._wait_for(holders)
+            free = [job for job in left if job not in self.trained and not self.spec.claim_of(job).held]
+            died = train(free) if free else self._wait_for(left)
             self._look_for_results()
             no_result = all(map(self._is_open, left))
             deaths = deaths + 1 if died and no_result else 0
             if free and no_result and not died:
                 time.sleep(BEAT)  # other commands have just claimed them
             require(deaths <= ATTEMPTS, NO_WORKERS)
-            require(self.stopped or self.spec.file.exists(), f"{self.spec.file} was deleted: run the same command again.")
+            require(
+                self.stopped or self.spec.claim.file.exists(),
+                f"{self.spec.claim.file} was deleted: run the same command again.",
+            )
 
     def _is_open(self, job: Job) -> bool:
         return job in self.pending and job not in self.failures
 
-    def _wait_for(self, holders: dict[Job, dict[str, Any] | None]) -> bool:
+    def _wait_for(self, left: list[Job]) -> bool:
         """Wait a moment for other commands. When one dies, its jobs are free."""
-        for job, facts in holders.items():
-            if facts and job not in self.elsewhere:
+        for job in left:
+            if job not in self.elsewhere and job not in self.trained:
                 self.elsewhere.add(job)
-                self.listener.elsewhere(job, f"process {facts.get('pid')} on {facts.get('host')}")
+                self._say(job, f"being trained by {self.spec.claim_of(job).holder}")
         time.sleep(BEAT)
         return False
 
     def _train_here(self, free: list[Job]) -> bool:
         for job in free:
-            listeners = (functools.partial(report, job) for report in (self.listener.begun, self.listener.epoch))
             try:
-                self._handle(attempt(self.spec, job, *listeners))
+                self._handle(attempt(self.spec, job, functools.partial(self._say_training, job)))
             finally:
                 self._look_for_results()  # an interrupted job may have a result
         return False
 
     def _train_by_workers(self) -> None:
-        with on_signals(self._interrupted), self.workers.open(len(self.jobs)) as pool:
+        with on_signals(self._interrupted), self.workers.open(self.missing) as pool:
             if pool.children:
-                threads = max(1, torch.get_num_threads() // pool.jobs)
-                self.spec = replace(self.spec, parent=os.getpid(), threads=threads)
+                self.spec = replace(self.spec, parent=os.getpid())
             with repeating(self._look):
                 self._train_all(self.jobs, functools.partial(self._train_by, pool, self.spec, pool.jobs))
                 for job in self.lost:  # there may have been too little memory for several at a time
@@ -174,30 +150,22 @@ class Dispatcher:
     def _handle(self, outcome: Outcome) -> None:
         """Note the outcome of an attempt. Jobs that were stopped or are trained elsewhere stay open."""
         job, status = outcome.job, outcome.status
-        self.running.pop(job, None)
         if status is Status.DONE:
             self.trained.add(job)
-        elif status is Status.DIVERGED:
-            self._fail(job, str(outcome.error))
-        elif status in (Status.LOST, Status.NO_MEMORY):
-            if job not in self.lost:
+        elif status in (Status.DIVERGED, Status.LOST):
+            self.failures[job] = str(outcome.error)
+            if status is Status.LOST and job not in self.lost:
                 self.lost.append(job)
-            self._fail(job, LOST if status is Status.LOST else OUT_OF_MEMORY)
         elif status is Status.REFUSED and outcome.error is not None:
             raise outcome.error
-        elif status is Status.NO_COMMAND and self.spec.file.exists():
+        elif status is Status.NO_COMMAND and not self.stopped and self.spec.claim.file.exists():
             raise FaustnetError(
                 f"A worker on {outcome.host} cannot see {self.spec.out}: choose an --out that all workers share."
             )
 
-    def _fail(self, job: Job, reason: str) -> None:
-        self.failures[job] = reason
-        self.listener.failed(job)
-
     def _look(self) -> None:
-        self.claim.renew()
         self._guarded(self._look_for_results)
-        self._guarded(self._look_for_progress)
+        self._guarded(self._look_for_claims)
 
     def _guarded(self, do: Callable[..., None], *arguments: Any) -> None:
         """Call a function; an error stops the workers and is raised once they have stopped."""
@@ -215,29 +183,23 @@ class Dispatcher:
             there = {path for folder in folders for path in folder.glob("*.json")}
             for job in [job for job in self.pending if job.file(out) in there and is_done(job, out)]:
                 del self.pending[job]
-                self.running.pop(job, None)
-                self.listener.result(job)
+                self._say_result(job)
                 self.on_result()
 
-    def _look_for_progress(self) -> None:
-        """Report the epochs of jobs that this command's workers train."""
+    def _look_for_claims(self) -> None:
+        """Report the jobs that this command's workers have begun."""
         with self.looking:
-            there = {path.name for path in self.spec.file.parent.iterdir()}
-            for job in [job for job in self.pending if self.spec.claim(job).name in there]:
-                facts = facts_in(self.spec.claim(job)) or {}
-                if facts.get("command") == self.spec.command:
-                    if job not in self.running:
-                        self.running[job] = 0
-                        self.listener.begun(job)
-                    if facts.get("epoch", self.running[job]) != self.running[job]:
-                        self.running[job] = facts["epoch"]
-                        self.listener.epoch(job, facts["epoch"], facts["epochs"])
+            there = {path.name for path in self.spec.claim.file.parent.iterdir()}
+            claims = {job: self.spec.claim_of(job) for job in self.pending}
+            for job, claim in claims.items():
+                if claim.notes_file.name in there and claim.notes.get("command") == self.spec.command:
+                    self._say_training(job)
 
     def _stop(self) -> None:
         """Ask the workers to save their state and stop."""
         self.stopped = True
         with suppress(OSError):
-            self.spec.file.unlink()
+            self.spec.claim.file.unlink()
 
     def _interrupted(self) -> None:
         """Stop the workers at the first signal, and end at once at the second."""
@@ -247,28 +209,26 @@ class Dispatcher:
 
 
 def results_of(
-    jobs: Sequence[Job], out: Path, workers: Workers, listener: JobListener, on_result: Callable[[], object] = lambda: None
+    jobs: Sequence[Job], out: Path, workers: Workers, on_result: Callable[[], object] = lambda: None
 ) -> list[dict[str, Any]]:
     """Train the jobs that have no result, and return the results of all."""
     with writing_to(out):  # fails now if the folder is not writable
         pass
-    done = {job for job in jobs if is_done(job, out)}
-    for job in done:
-        shutil.rmtree(job.folder(out), ignore_errors=True)  # left by a process killed right after it wrote the result
-    Dispatcher([job for job in jobs if job not in done], out, workers, listener, on_result).run()
+    for job in jobs:
+        if is_done(job, out):
+            shutil.rmtree(job.folder(out), ignore_errors=True)  # left by a process killed right after it wrote the result
+    Dispatcher(jobs, out, workers, on_result).run()
     return [read_result(job.file(out)) for job in jobs]
 
 
-def reproduce(
-    table: ResultTable, jobs: Sequence[Job], out: Path, workers: Workers, listener: JobListener
-) -> list[dict[str, Any]]:
+def reproduce(table: ResultTable, jobs: Sequence[Job], out: Path, workers: Workers) -> list[dict[str, Any]]:
     """Train the jobs that have no result, and write the table of all results in the folder.
 
     The table is also updated during training. Returns the cells that these jobs belong to.
     """
     table.read(out)  # fails now if the table could not be written in the end
     try:
-        results = results_of(jobs, out, workers, listener, _at_most(TABLE_SHARE, lambda: table.write(out)))
+        results = results_of(jobs, out, workers, _at_most(TABLE_SHARE, lambda: table.write(out)))
     finally:
         cells = table.write(out)
     asked = {table.key(cell) for cell in table.cells(results)}

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,10 @@ from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
 from faustnet.nn.layers import DenseLayer
 from faustnet.report.figures import drawing, figure1, figure2, figure3, save
-from faustnet.reproduce.claims import claimed
-from faustnet.reproduce.dispatch import JobLog, results_of
+from faustnet.reproduce.dispatch import results_of
 from faustnet.reproduce.jobs import Table1Job, table1_jobs
 from faustnet.reproduce.results import mean_and_std, writing_to
-from faustnet.reproduce.worker import CLAIMS, cached_data, train_or_resume
+from faustnet.reproduce.worker import cached_data, train_or_resume
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.analysis import balanced_sample, fisher_score, layer_embeddings, tsne
 from faustnet.runs.model import Model
@@ -65,10 +64,9 @@ def draw_figure2(
         pass
     with drawing():
         if not path.exists():
-            with claimed(out / CLAIMS / "figure2.json"):
-                facts = embedded(job, folder, device, cached_data(dataset, data_dir), progress)
-                write_whole(path, (json.dumps(facts) + "\n").encode())
-                shutil.rmtree(folder, ignore_errors=True)
+            facts = embedded(job, folder, device, cached_data(dataset, data_dir), progress)
+            write_whole(path, (json.dumps(facts) + "\n").encode())
+            shutil.rmtree(folder, ignore_errors=True)
         facts = _facts(path)
         if recipe_from(facts["recipe"]) != job.recipe:
             raise FaustnetError(f"{path} was made with another recipe: move it away, or choose another --out.")
@@ -105,13 +103,11 @@ def _facts(path: Path) -> dict[str, Any]:
     raise FaustnetError(f"{path} is damaged: delete it to make it again.")
 
 
-def draw_figure3(
-    out: Path, dataset: str, network: str, seeds: int, workers: Workers, say: Callable[[object, str], None]
-) -> list[Path]:
+def draw_figure3(out: Path, dataset: str, network: str, seeds: int, workers: Workers) -> list[Path]:
     """Draw the test accuracy by epoch of runs of table 1, for each layer and for the first layers together."""
     jobs = table1_jobs(["paper"], list(COMPARED), [dataset], [network], seeds)
     with drawing():
-        results = results_of(jobs, out, workers, JobLog(out, say))
+        results = results_of(jobs, out, workers)
         drawn = [
             {"title": title, "curves": curves([result for result in results if result["method"] == method])}
             for method, title in COMPARED.items()

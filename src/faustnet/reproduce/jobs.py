@@ -2,11 +2,11 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -18,8 +18,6 @@ from faustnet.runs.recipes import Recipe, recipe_from, shipped_recipe, shipped_r
 
 DEFAULT = "default"
 FAMILIES = ("paper", "tuned", DEFAULT)
-NETWORKS = ("3x500", "4x800")
-MAX_SEEDS = 1000
 
 Load = Callable[[str], DataSet]  # a data set by name
 
@@ -28,14 +26,16 @@ Load = Callable[[str], DataSet]  # a data set by name
 class Job(ABC):
     """One run to train. Its fields identify it, and are stored in its result."""
 
+    table: ClassVar[str]  # name of its table, and folder of the result in --out
+
     @property
     @abstractmethod
     def recipe(self) -> Recipe: ...
 
     @property
-    @abstractmethod
     def path(self) -> str:
         """Path of the result, relative to --out and without its suffix."""
+        return f"{self.table}/{'-'.join(str(getattr(self, field.name)) for field in fields(self)).replace('/', '-')}"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -68,6 +68,7 @@ class Job(ABC):
 class Table1Job(Job):
     """One cell of table 1, with one seed."""
 
+    table = "table1"
     family: str  # of recipes
     method: str
     dataset: str
@@ -75,13 +76,9 @@ class Table1Job(Job):
     seed: int
 
     def __post_init__(self) -> None:
-        for what, name, known in (
-            ("family of recipes", self.family, FAMILIES),
-            ("method", self.method, METHODS),
-            ("data set in this table called", self.dataset, DATASETS),
-        ):
-            if name not in known:
-                raise unknown(what, name, known)
+        check_known("family of recipes", [self.family], FAMILIES)
+        check_known("method", [self.method], METHODS)
+        check_known("data set in this table called", [self.dataset], DATASETS)
         if not re.fullmatch(r"[1-9]\d?x[1-9]\d{0,4}", self.network):
             raise FaustnetError(f"A network is given as LAYERSxUNITS, like 3x500, not {self.network!r}.")
         if self.family != DEFAULT and self.recipe_name not in shipped_recipes():
@@ -104,14 +101,20 @@ class Table1Job(Job):
 
     @property
     def path(self) -> str:
-        return f"table1/{self.family}/{self.dataset}-{self.network}-{self.method}-{self.seed}"
+        return f"{self.table}/{self.family}/{self.dataset}-{self.network}-{self.method}-{self.seed}"
 
     def __str__(self) -> str:
         return f"{self.method} on {self.dataset}, {self.network}, {self.family}, seed {self.seed}"
 
 
 def check_seeds(seeds: int) -> None:
-    require(1 <= seeds <= MAX_SEEDS, f"--seeds must be between 1 and {MAX_SEEDS}, got {seeds}.")
+    require(1 <= seeds <= 1000, f"--seeds must be between 1 and 1000, got {seeds}.")
+
+
+def check_known(what: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown(what, name, known)
 
 
 def on_validation(recipe: Recipe) -> Recipe:

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from faustnet.data import DATASETS, DataSet, Images
-from faustnet.errors import require, unknown
+from faustnet.errors import require
 from faustnet.nn.references import REFERENCE_KINDS
-from faustnet.report.classes import ADDED_COLUMNS, added_rows
-from faustnet.reproduce.jobs import Job, Load, Table1Job, check_seeds
+from faustnet.report.paper import dataset_rank, dataset_title
+from faustnet.report.table1 import ours, signed
+from faustnet.reproduce.jobs import Job, Load, Table1Job, check_known, check_seeds
 from faustnet.reproduce.results import Cells, ResultTable, grouped, mean_and_std
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed
@@ -22,12 +23,14 @@ EXAMPLES = (1, 10, 100)  # numbers of images that a class is added from
 DRAWS = 5  # of each number
 EPOCHS = 5
 CLASSES = 10  # of every named data set
+KEYS = ("dataset", "references", "kind", "examples")
 
 
 @dataclass(frozen=True)
 class NewClassJob(Job):
     """A class is left out of the training images, and added to the trained model."""
 
+    table = "new-classes"
     dataset: str
     left_out: int
     references: int  # of each class
@@ -43,10 +46,6 @@ class NewClassJob(Job):
         tuned = Table1Job("tuned", "faust-representative", "mnist", "3x500", self.seed).recipe
         changes = {"dataset": self.dataset, "training.epochs": EPOCHS, "training.evaluate_every": EPOCHS}
         return changed(tuned, {**changes, "options.representatives": self.references})
-
-    @property
-    def path(self) -> str:
-        return f"new-classes/{self.dataset}-{self.left_out}-{self.references}-{self.seed}"
 
     def __str__(self) -> str:
         return f"{self.dataset} without class {self.left_out}, references {self.references}, seed {self.seed}"
@@ -95,9 +94,7 @@ def new_class_jobs(
 ) -> list[NewClassJob]:
     """Return jobs that leave out each of these classes of each data set in turn."""
     check_seeds(seeds)
-    for dataset in datasets:
-        if dataset not in DATASETS:
-            raise unknown("data set", dataset, DATASETS)
+    check_known("data set", datasets, DATASETS)
     for number in classes:
         require(0 <= number < CLASSES, f"--classes must be between 0 and {CLASSES - 1}, got {number}.")
     for count in references:
@@ -121,19 +118,36 @@ def summary(results: list[dict[str, Any]]) -> Cells:
         for result in results
         for added in result["added"]
     ]
-    keys = ("dataset", "references", "kind", "examples")
     return [
         {
-            **dict(zip(keys, key, strict=True)),
+            **about,
             "runs": len(mine),
             **mean_and_std([one["new"] for one in mine]),
             "least": round(min(one["new"] for one in mine), 3),
             **{which: round(statistics.mean(one[which] for one in mine), 3) for which in ("before", "old", "all")},
         }
-        for key, mine in grouped(runs, *keys).items()
+        for about, mine in grouped(runs, *KEYS)
     ]
 
 
-TABLE = ResultTable(
-    "new-classes", NewClassJob, summary, ("dataset", "references", "kind", "examples"), ADDED_COLUMNS, added_rows
-)
+def rows(cells: Cells) -> list[list[str]]:
+    """Return one row per kind of reference and number of examples."""
+    return [
+        [
+            f"{dataset_title(cell['dataset'])}, {cell['references']}",
+            cell["kind"] if cell["examples"] > 1 else "any",
+            str(cell["examples"]),
+            ours(cell),
+            *(f"{cell[key]:.2f}" for key in ("least", "before", "old")),
+            signed(cell["old"] - cell["before"]),
+            f"{cell['all']:.2f}",
+        ]
+        for cell in sorted(cells, key=lambda cell: (dataset_rank(cell["dataset"]), cell["references"], cell["examples"]))
+    ]
+
+
+COLUMNS = (
+    "data set, references per class", "kind", "examples", "new class", "minimum", "old classes before", "after",
+    "difference", "all classes",
+)  # fmt: skip
+TABLE = ResultTable(NewClassJob, summary, KEYS, COLUMNS, rows)

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from faustnet.errors import unknown
 from faustnet.methods import Faust
 from faustnet.nn.references import known_score, score_margin
-from faustnet.report.classes import REJECTION_COLUMNS, rejection_rows
-from faustnet.reproduce.jobs import Job, Load, Table1Job, check_seeds, on_validation
+from faustnet.report.paper import dataset_rank, dataset_title
+from faustnet.report.table1 import ours
+from faustnet.reproduce.jobs import Job, Load, Table1Job, check_known, check_seeds, on_validation
 from faustnet.reproduce.results import Cells, ResultTable, grouped, method_titles, percent
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed
@@ -28,6 +28,7 @@ HELD_OUT = 5000  # training images of the unknown data set, for validation
 class RejectionJob(Job):
     """A run on one data set; the test images of another one are to be rejected."""
 
+    table = "rejection"
     dataset: str
     method: str
     seed: int
@@ -37,10 +38,6 @@ class RejectionJob(Job):
         """The tuned recipe with fewer epochs, and with images held out for calibration."""
         tuned = Table1Job("tuned", self.method, self.dataset, "3x500", self.seed).recipe
         return on_validation(changed(tuned, {"training.epochs": EPOCHS}))
-
-    @property
-    def path(self) -> str:
-        return f"rejection/{self.dataset}-{self.method}-{self.seed}"
 
     def __str__(self) -> str:
         return f"{self.method} on {self.dataset}, seed {self.seed}"
@@ -95,9 +92,7 @@ def scores_of(model: Model) -> dict[str, Callable[[Tensor], Tensor]]:
 def rejection_jobs(datasets: Sequence[str], seeds: int) -> list[RejectionJob]:
     """Return jobs for both methods on every data set, seed by seed."""
     check_seeds(seeds)
-    for dataset in datasets:
-        if dataset not in UNKNOWN:
-            raise unknown("data set with images to reject called", dataset, UNKNOWN)
+    check_known("data set with images to reject called", datasets, UNKNOWN)
     every = [(dataset, method, seed) for seed in range(seeds) for dataset in datasets for method in COMPARED]
     return list(dict.fromkeys(RejectionJob(*one) for one in every))
 
@@ -105,24 +100,33 @@ def rejection_jobs(datasets: Sequence[str], seeds: int) -> list[RejectionJob]:
 def summary(results: list[dict[str, Any]]) -> Cells:
     """Return one cell per data set, method and score, in %: AUROC with its standard deviation over the seeds, and means."""
     scores = [{**result, **score, "accuracy": result["test_accuracy"]} for result in results for score in result["scores"]]
-    keys = ("dataset", "strange", "method", "score")
     means = ("validation_auroc", "accepted", "rejected", "accuracy")
     return [
         {
-            **dict(zip(keys, key, strict=True)),
+            **about,
             "seeds": len(mine),
             **percent(mine, "auroc"),
             **{name: percent(mine, name)["mean"] for name in means},
         }
-        for key, mine in grouped(scores, *keys).items()
+        for about, mine in grouped(scores, "dataset", "strange", "method", "score")
     ]
 
 
-TABLE = ResultTable(
-    "rejection",
-    RejectionJob,
-    summary,
-    ("dataset", "method", "score"),
-    REJECTION_COLUMNS,
-    lambda cells: rejection_rows(cells, method_titles()),
-)
+def rows(cells: Cells) -> list[list[str]]:
+    """Return one row per method and score."""
+    return [
+        [
+            f"{dataset_title(cell['dataset'])}, {dataset_title(cell['strange'])}",
+            method_titles()[cell["method"]],
+            cell["score"],
+            ours(cell),
+            *(f"{cell[key]:.2f}" for key in ("validation_auroc", "accepted", "rejected")),
+        ]
+        for cell in sorted(cells, key=lambda cell: (dataset_rank(cell["dataset"]), cell["method"] == "backprop"))
+    ]
+
+
+COLUMNS = (
+    "known, unknown data set", "method", "score", "AUROC", "AUROC on validation images", "known accepted", "unknown rejected"
+)  # fmt: skip
+TABLE = ResultTable(RejectionJob, summary, ("dataset", "method", "score"), COLUMNS, rows)

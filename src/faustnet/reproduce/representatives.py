@@ -1,20 +1,17 @@
 """Accuracy by the kind and the number of references of a class: random images, medoids of k-means, learned prototypes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from faustnet.errors import require
 from faustnet.report.figures import draw_choices, drawing, save
-from faustnet.reproduce.dispatch import JobLog, reproduce
+from faustnet.reproduce.dispatch import reproduce
 from faustnet.reproduce.jobs import Job, Table1Job
 from faustnet.reproduce.results import Cells, ResultTable, grouped, mean_and_std
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.recipes import Recipe, changed
 
-DRAWS = 20  # random choices of a single representative
-COUNTS = (1, 2, 5, 10, 20, 50)
 SEEDS = 3  # of every other point
 KINDS = ("random", "k-means", "prototype")
 POINT = ("dataset", "network", "kind", "count")
@@ -24,6 +21,7 @@ POINT = ("dataset", "network", "kind", "count")
 class RepresentativesJob(Job):
     """One kind and number of references per class, with one seed, which determines the references and the weights."""
 
+    table = "representatives"
     dataset: str
     network: str
     kind: str
@@ -37,10 +35,6 @@ class RepresentativesJob(Job):
         if self.kind == "prototype":
             return changed(tuned, {"method": "faust-prototype", "options.prototypes": self.count})
         return changed(tuned, {"options.choice": self.kind, "options.representatives": self.count})
-
-    @property
-    def path(self) -> str:
-        return f"representatives/{self.dataset}-{self.network}-{self.kind}-{self.count}-{self.seed}"
 
     def __str__(self) -> str:
         return f"{self.count} × {self.kind} on {self.dataset}, {self.network}, seed {self.seed}"
@@ -62,12 +56,10 @@ def representatives_jobs(datasets: list[str], network: str, draws: int, counts: 
     return list(dict.fromkeys(jobs))
 
 
-def draw_representatives(
-    jobs: list[RepresentativesJob], out: Path, workers: Workers, say: Callable[[object, str], None]
-) -> list[Path]:
+def draw_representatives(jobs: list[RepresentativesJob], out: Path, workers: Workers) -> list[Path]:
     """Train what is missing, write OUT/representatives.json and draw the points of these jobs."""
     with drawing():
-        points = reproduce(TABLE, jobs, out, workers, JobLog(out, say))
+        points = reproduce(TABLE, jobs, out, workers)
         found = {TABLE.key(point): point for point in points}
         order = dict.fromkeys(TABLE.key(job.facts) for job in jobs)
         return save(draw_choices([found[key] for key in order]), out / "figures", "representatives")
@@ -75,12 +67,12 @@ def draw_representatives(
 
 def summary(results: list[dict[str, Any]]) -> Cells:
     """Return one cell per data set, network, kind and number: test accuracies in %, their mean and standard deviation."""
-    points = grouped(sorted(results, key=lambda one: (*TABLE.key(one)[:2], KINDS.index(one["kind"]), one["count"])), *POINT)
-    found = {key: [round(100 * one["test_accuracy"], 3) for one in mine] for key, mine in points.items()}
-    return [
-        {**dict(zip(POINT, key, strict=True)), **mean_and_std(accuracies), "accuracies": accuracies}
-        for key, accuracies in found.items()
-    ]
+    order = sorted(results, key=lambda one: (one["dataset"], one["network"], KINDS.index(one["kind"]), one["count"]))
+    cells = []
+    for about, mine in grouped(order, *POINT):
+        accuracies = [round(100 * one["test_accuracy"], 3) for one in mine]
+        cells.append({**about, **mean_and_std(accuracies), "accuracies": accuracies})
+    return cells
 
 
-TABLE = ResultTable("representatives", RepresentativesJob, summary, POINT, texts=lambda cells: {})
+TABLE = ResultTable(RepresentativesJob, summary, POINT, texts=lambda cells: {})

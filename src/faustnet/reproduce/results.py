@@ -10,7 +10,7 @@ from typing import Any
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS
-from faustnet.report.comparisons import markdown
+from faustnet.report.tables import markdown
 from faustnet.reproduce.jobs import Job
 from faustnet.runs.folder import ENVIRONMENT, Run
 from faustnet.runs.recipes import as_table, differences, recipe_from
@@ -39,14 +39,13 @@ def writing_to(out: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table of all results of `faustnet reproduce NAME`: OUT/NAME.json with its cells, and OUT/NAME.md.
+    """A table of all results of one kind of job: OUT/NAME.json with its cells, and OUT/NAME.md.
 
     `cells` summarises results, `rows` formats cells for `columns`, and a command shows the cells that have the same values
     of `keys` as its own jobs.
     `texts` replaces OUT/NAME.md by other texts, by suffix.
     """
 
-    name: str
     job: type[Job]
     cells: Callable[[list[dict[str, Any]]], Cells]
     keys: tuple[str, ...]
@@ -54,6 +53,10 @@ class ResultTable:
     rows: Callable[[Cells], list[list[str]]] = lambda cells: []
     texts: Callable[[Cells], dict[str, str]] | None = None
     folders: str = ""  # between OUT/NAME and the results
+
+    @property
+    def name(self) -> str:
+        return self.job.table
 
     @property
     def pattern(self) -> str:
@@ -119,24 +122,21 @@ def _rounded(value: Any) -> Any:
 
 
 def read_result(path: Path) -> dict[str, Any]:
+    method = None
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
         method = result["recipe"].get("method")
-        if isinstance(method, str) and method not in METHODS:
-            raise _Unregistered(f"{path} is a result of {method!r}, which is not in METHODS: register it, or move the file.")
         if not 0 <= result["test_accuracy"] <= 1 or not isinstance(result["history"], list):
             raise ValueError("it has no accuracy or no history")
         if recipe_from(result["recipe"]).training.validation and not 0 <= result["validation_accuracy"] <= 1:
             raise ValueError("it has no validation accuracy")
-    except _Unregistered:
-        raise
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, FaustnetError) as error:
+        if isinstance(method, str) and method not in METHODS:  # only the program that trained it has registered it
+            raise FaustnetError(
+                f"{path} is a result of {method!r}, which is not in METHODS: register it, or move the file."
+            ) from None
         raise FaustnetError(f"{path} is not a result of a run ({error}): delete it to train the run again.") from None
     return result
-
-
-class _Unregistered(FaustnetError):
-    """A result of a method that only the program that trained it has registered."""
 
 
 def is_done(job: Job, out: Path) -> bool:
@@ -162,12 +162,12 @@ def write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:
     write_whole(path, ("[\n" + ",\n".join(f" {json.dumps(entry)}" for entry in entries) + "\n]\n").encode())
 
 
-def grouped(entries: Iterable[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-    """Return the entries by the values of some keys, in the order of their first entry."""
+def grouped(entries: Iterable[dict[str, Any]], *keys: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Return the values of some keys, and the entries that have these values, in the order of the first entries."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for entry in entries:
         groups.setdefault(tuple(entry[key] for key in keys), []).append(entry)
-    return groups
+    return [(dict(zip(keys, values, strict=True)), found) for values, found in groups.items()]
 
 
 def mean_and_std(values: Sequence[float]) -> dict[str, float | None]:

@@ -1,41 +1,36 @@
-"""Table 1 of the paper: train what is missing, show the table as it fills, write it."""
+"""Table 1 of the paper: train what is missing, write the table and print it."""
 
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from faustnet.errors import FaustnetError
 from faustnet.report.paper import dataset_rank, reported
 from faustnet.report.table1 import as_latex, as_markdown, as_text, families
 from faustnet.reproduce.dispatch import reproduce
-from faustnet.reproduce.jobs import Job, Table1Job
-from faustnet.reproduce.results import Cells, ResultTable, grouped, is_done, method_titles, percent, read_result
+from faustnet.reproduce.jobs import Table1Job
+from faustnet.reproduce.results import Cells, ResultTable, grouped, is_done, method_titles, percent
 from faustnet.reproduce.workers import Workers
 
 
 def summary(results: Iterable[dict[str, Any]]) -> Cells:
     """Return the cells of the table: test accuracy in %, mean and standard deviation over the seeds."""
-    return [
+    cells = [
         {
-            "method": method,
-            "dataset": dataset,
-            "network": network,
-            "recipe": family,
+            "method": about["method"],
+            "dataset": about["dataset"],
+            "network": about["network"],
+            "recipe": about["family"],
             **percent(found),
             "seeds": len(found),
-            "paper": reported(method, dataset, network),
+            "paper": reported(about["method"], about["dataset"], about["network"]),
         }
-        for (method, dataset, network, family), found in sorted(
-            grouped(results, "method", "dataset", "network", "family").items(), key=lambda group: group[0]
-        )
+        for about, found in grouped(results, "method", "dataset", "network", "family")
     ]
+    return sorted(cells, key=TABLE.key)
 
 
 def tables(cells: Cells, width: int) -> list[Table]:
@@ -58,17 +53,15 @@ def texts(cells: Cells) -> dict[str, str]:
     }
 
 
-TABLE = ResultTable("table1", Table1Job, summary, ("method", "dataset", "network", "recipe"), texts=texts, folders="*/")
+TABLE = ResultTable(Table1Job, summary, ("method", "dataset", "network", "recipe"), texts=texts, folders="*/")
 
 
 def reproduce_table1(jobs: list[Table1Job], out: Path, workers: Workers) -> None:
     if not jobs:
         raise FaustnetError("Nothing to train: give at least one of --methods, --datasets, --networks and --recipes.")
-    live = LiveTable(jobs, out)
-    with live.shown():
-        cells = reproduce(TABLE, jobs, out, workers, live)
-    there = len(jobs) - live.trained
-    count = f"{live.trained} runs were trained, {there} were there already" if there else f"{live.trained} runs"
+    there = sum(is_done(job, out) for job in jobs)
+    cells = reproduce(TABLE, jobs, out, workers)
+    count = f"{len(jobs) - there} runs were trained, {there} were there already" if there else f"{len(jobs)} runs"
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
@@ -80,60 +73,3 @@ def reproduce_table1(jobs: list[Table1Job], out: Path, workers: Workers) -> None
         f"in {out}/table1.json, .md and .tex.",
         markup=False,
     )
-
-
-class LiveTable:
-    """The table during training. On a terminal it is updated in place; elsewhere one line is printed per run."""
-
-    def __init__(self, jobs: list[Table1Job], out: Path):
-        self.jobs, self.out = jobs, out
-        self.results = [read_result(job.file(out)) for job in jobs if is_done(job, out)]
-        self.running: dict[Job, str] = {}
-        self.trained = 0
-        self.start = time.monotonic()
-        self.console = Console(stderr=True, highlight=False)
-        self.live = Live(console=self.console, refresh_per_second=2, get_renderable=self._picture, transient=True)
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        if not self.console.is_terminal:
-            yield
-            return
-        with self.live:
-            yield
-
-    def begun(self, job: Job) -> None:
-        self.running[job] = ""
-
-    def epoch(self, job: Job, done: int, epochs: int) -> None:
-        self.running[job] = f", epoch {done} of {epochs}"
-
-    def elsewhere(self, job: Job, who: str) -> None:
-        self.running[job] = f", by {who}"
-        self._print(f"{job}: being trained by {who}")
-
-    def result(self, job: Job) -> None:
-        result = read_result(job.file(self.out))
-        self.results.append(result)
-        self.running.pop(job, None)
-        self.trained += 1
-        self._print(f"{job}: {result['test_accuracy']:.2%} in {result['seconds']:.0f} s")
-
-    def failed(self, job: Job) -> None:
-        self.running.pop(job, None)
-
-    def _print(self, line: str) -> None:
-        if not self.console.is_terminal:
-            self.console.print(f"{self._count()} {line}", soft_wrap=True)
-
-    def _count(self) -> str:
-        return f"{len(self.results)}/{len(self.jobs)}"
-
-    def _picture(self) -> Group:
-        """Return running jobs above the table, because a terminal cuts off what is too long at the bottom."""
-        left = ""
-        if self.trained:
-            seconds = (time.monotonic() - self.start) / self.trained * (len(self.jobs) - len(self.results))
-            left = f", about {seconds / 60:.0f} min left" if seconds > 90 else ", about a minute left"
-        lines = [f"{self._count()} runs done{left}", *(f"  {job}{epoch}" for job, epoch in self.running.copy().items())]
-        return Group(Text("\n".join(lines)), *tables(summary(self.results), self.console.width))

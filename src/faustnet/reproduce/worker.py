@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 from faustnet.data import DataSet, load_data
-from faustnet.errors import FaustnetError, require
-from faustnet.reproduce.claims import Claim, facts_in, holder, repeating, take
+from faustnet.errors import OUT_OF_MEMORY, FaustnetError, require
+from faustnet.reproduce.claims import Claim, claim_on, repeating
 from faustnet.reproduce.jobs import Job
 from faustnet.reproduce.results import is_done, write_result
 from faustnet.runs.folder import RECIPE, Run
@@ -32,30 +32,24 @@ from faustnet.training.trainer import Diverged, Trainer
 from faustnet.version import VERSION
 
 PR_SET_PDEATHSIG = 1  # Linux: the signal that a process gets when its parent ends
-CLAIMS = ".claims"  # folder in --out
+LOST = "its process died every time, the last time with no other job running; it may need more memory than there is."
 ONE_AT_A_TIME = threading.Lock()  # runs trained by threads of one process would share its random numbers
 
 
 class StoppableProgress:
-    """Progress of a training that reports its epochs and can be stopped."""
+    """Progress of a training that can be stopped."""
 
-    def __init__(self, on_epoch: Callable[[int, int], None] = lambda done, epochs: None):
-        self.on_epoch = on_epoch
-        self.done = self.epochs = 0
+    def __init__(self) -> None:
         self.trainer: Trainer | None = None
         self.stopping = False
 
     def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
-        self.trainer, self.epochs = trainer, trainer.epochs
+        self.trainer = trainer
         if self.stopping:
             trainer.stop()
 
     def batch(self) -> None: ...
-
-    def epoch(self, epoch: Epoch) -> None:
-        self.done = epoch.epoch
-        self.on_epoch(self.done, self.epochs)
-
+    def epoch(self, epoch: Epoch) -> None: ...
     def end(self) -> None: ...
 
     @property
@@ -100,8 +94,7 @@ class Status(Enum):
     DIVERGED = "the training diverged"
     ELSEWHERE = "another process trains it"
     STOPPED = "it was stopped and can be resumed"
-    LOST = "the processes that tried have died"
-    NO_MEMORY = "there was not enough memory"
+    LOST = "its processes died, or there was not enough memory"
     REFUSED = "the user has to correct something"
     NO_COMMAND = "the command has ended, or its --out cannot be seen from here"
 
@@ -128,45 +121,39 @@ class JobSpec:
     command: str  # a unique name
     attempts: int
     parent: int | None = None  # process of the command, if workers are its children
-    threads: int = 1  # of each worker, in that case
     version: str = VERSION
 
     @property
-    def file(self) -> Path:
-        """Path of the command's claim."""
-        return self.out / CLAIMS / f"{self.command}.json"
+    def claim(self) -> Claim:
+        """The command's claim."""
+        return claim_on(self.out, self.command)
 
-    def claim(self, job: Job) -> Path:
-        """Return the path of a job's claim."""
-        return self.out / CLAIMS / f"{job.path.replace('/', '-')}.json"
+    def claim_of(self, job: Job) -> Claim:
+        return claim_on(self.out, job.path.replace("/", "-"))
 
 
-def attempt(
-    spec: JobSpec,
-    job: Job,
-    on_begin: Callable[[], None] = lambda: None,
-    on_epoch: Callable[[int, int], None] = lambda done, epochs: None,
-) -> Outcome:
+def attempt(spec: JobSpec, job: Job, on_begin: Callable[[], None] = lambda: None) -> Outcome:
     """Train or resume a job, unless it is done or another process trains it.
 
     Raises Stopped when this process was interrupted.
     """
     with ONE_AT_A_TIME:
-        if facts_in(spec.file) is None:
+        if not spec.claim.file.exists():
             return Outcome(job, Status.NO_COMMAND)
-        claim = take(spec.claim(job))
-        if claim is None:
+        claim = spec.claim_of(job)
+        if not claim.take():
             return Outcome(job, Status.ELSEWHERE)
         with claim:
-            before = claim.previous.get("attempt", 0) if claim.previous.get("command") == spec.command else 0
+            notes = claim.notes
+            before = notes.get("attempt", 0) if notes.get("command") == spec.command else 0
             if before >= spec.attempts:
-                return Outcome(job, Status.LOST)
-            claim.update(command=spec.command, attempt=before + 1)
-            progress = StoppableProgress(on_epoch)
+                return Outcome(job, Status.LOST, FaustnetError(LOST))
+            claim.write_notes({"command": spec.command, "attempt": before + 1})
+            progress = StoppableProgress()
             try:
                 if not is_done(job, spec.out):
                     on_begin()
-                    with repeating(functools.partial(_report, spec, claim, progress)):
+                    with repeating(functools.partial(_check, spec, claim, progress)):
                         train_job(job, spec.out, choose_device(spec.device).type, spec.data_dir, progress)
                     if progress.interrupted:
                         raise Stopped
@@ -181,20 +168,15 @@ def attempt(
             return Outcome(job, Status.DONE)
 
 
-def _report(spec: JobSpec, claim: Claim, progress: StoppableProgress) -> None:
-    """Renew the claim and write the epoch to it; stop the training if the claim is lost or the command has ended."""
-    claim.renew()
-    if claim.lost or holder(spec.file) is None:
+def _check(spec: JobSpec, claim: Claim, progress: StoppableProgress) -> None:
+    """Stop the training if the claim is lost or the command has ended."""
+    if claim.lost or not spec.claim.held:
         progress.stop()
-    elif claim.facts.get("epoch") != progress.done:
-        with suppress(OSError):  # the training itself reports a full disk
-            claim.update(epoch=progress.done, epochs=progress.epochs)
 
 
 def answer(spec: JobSpec, job: Job) -> Outcome:
     """Attempt a job in a worker, and return every error that the command can report to its user."""
     if spec.parent is not None:
-        torch.set_num_threads(spec.threads)
         _end_with_parent()
     try:
         require(
@@ -204,12 +186,12 @@ def answer(spec: JobSpec, job: Job) -> Outcome:
         return attempt(spec, job)
     except (FaustnetError, OSError) as error:
         with suppress(OSError):
-            spec.file.unlink()  # so that the other workers stop too
+            spec.claim.file.unlink()  # so that the other workers stop too
         return Outcome(job, Status.REFUSED, error)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "alloc" not in str(error):  # PyTorch's message when memory is full
             raise
-        return Outcome(job, Status.NO_MEMORY)
+        return Outcome(job, Status.LOST, FaustnetError(OUT_OF_MEMORY))
     except KeyboardInterrupt:  # this worker got a signal to end
         if spec.parent not in (None, os.getppid()):
             os._exit(1)  # the command is gone

@@ -8,9 +8,11 @@ from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import get_reusable_executor
 from joblib.parallel import get_active_backend
@@ -84,7 +86,8 @@ class Pool:
 
 @contextmanager
 def _loky(jobs: int) -> Iterator[Pool]:
-    with parallel_config("loky"), warnings.catch_warnings():
+    threads = max(1, torch.get_num_threads() // jobs)
+    with parallel_config("loky", inner_max_num_threads=threads), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "A worker stopped while")  # loky replaces a worker that uses too much memory
         try:
             yield Pool(jobs, (BrokenProcessPool,), children=True)
@@ -94,16 +97,11 @@ def _loky(jobs: int) -> Iterator[Pool]:
 
 @contextmanager
 def _dask(workers: Workers, most: int) -> Iterator[Pool]:
-    try:
+    with _connecting(workers):
         from distributed import Client
         from distributed.comm import CommClosedError
-    except ImportError:
-        raise _missing("dask") from None
-    try:
-        _check_reachable(workers.address)
+
         client = Client(workers.address, timeout=TIMEOUT, set_as_default=False)
-    except (OSError, ValueError, TypeError, OverflowError) as error:
-        raise _no_answer(workers, error) from None
     with client, parallel_config("dask", client=client):
         slots = sum(client.nthreads().values())
         require(slots > 0, f"The dask cluster at {workers.address} has no workers yet: start some with 'dask worker'.")
@@ -119,16 +117,11 @@ def _dask(workers: Workers, most: int) -> Iterator[Pool]:
 
 @contextmanager
 def _ray(workers: Workers, most: int) -> Iterator[Pool]:
-    try:
+    with _connecting(workers):
         import ray
         from ray.util.joblib import register_ray
-    except ImportError:
-        raise _missing("ray") from None
-    try:
-        _check_reachable(workers.address)
+
         ray.init(address=workers.address, log_to_driver=False, logging_level="error")
-    except (OSError, ValueError, RuntimeError, OverflowError) as error:
-        raise _no_answer(workers, error) from None
     register_ray()
     try:
         slots = int(ray.cluster_resources().get("CPU", 0))
@@ -141,20 +134,23 @@ def _ray(workers: Workers, most: int) -> Iterator[Pool]:
         ray.shutdown()
 
 
-def _check_reachable(address: str | None) -> None:
-    """Fail at once if nothing listens at an address; the clients of the clusters retry for a long time."""
-    host, _, port = str(address).rpartition("://")[2].rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), TIMEOUT).close()
-
-
-def _missing(name: str) -> FaustnetError:
-    return FaustnetError(f"--backend {name} needs the package {name}: install it with pip install 'faustnet[{name}]'.")
-
-
-def _no_answer(workers: Workers, error: Exception) -> FaustnetError:
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    return FaustnetError(f"No {workers.backend} cluster answers at {workers.address} ({reason}): check --address.")
+@contextmanager
+def _connecting(workers: Workers) -> Iterator[None]:
+    """Report a missing package, or a cluster that does not answer, as an error of the user."""
+    host, _, port = str(workers.address).rpartition("://")[2].rpartition(":")
+    backend = workers.backend
+    try:
+        import_module({"dask": "distributed"}.get(backend, backend))
+        if host and port.isdigit():  # fail at once if nothing listens; the clients retry for a long time
+            socket.create_connection((host, int(port)), TIMEOUT).close()
+        yield
+    except ImportError:
+        raise FaustnetError(
+            f"--backend {backend} needs the package {backend}: install it with pip install 'faustnet[{backend}]'."
+        ) from None
+    except (OSError, ValueError, TypeError, RuntimeError, OverflowError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise FaustnetError(f"No {backend} cluster answers at {workers.address} ({reason}): check --address.") from None
 
 
 @contextmanager
