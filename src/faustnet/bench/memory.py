@@ -81,16 +81,17 @@ def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
 
 
 def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
-    """Train FAUST-representative by one of its schedules; the greedy one in its last stage."""
+    """Train FAUST-representative by one of its schedules; the greedy one in its last phase."""
     device = source.labels.device
     settings = NetworkSettings(case.widths, case.embedding)
     method = build("faust-representative", (case.inputs, 1, 1), case.classes, settings, {}).to(device)
     method.start(source)
     schedule = SCHEDULES[system](method, source, OptimiserSettings().create())
     schedule.enter(schedule.phases - 1)
+    schedule.graph.recorded = False
     schedule.begin(*case.plan(), 0)
     for _ in range(STEPS):
-        schedule._train_batches(1)
+        schedule.step()
     layers = [size(layer.parameters()) for layer in method.network]
     found = {
         "weights": sum(layers),

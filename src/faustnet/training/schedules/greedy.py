@@ -19,7 +19,7 @@ from faustnet.training.schedules.feed import feed_from
 from faustnet.training.schedules.sequential import TorchUpdates
 from faustnet.training.schedules.step_graph import buffers_in_place
 
-CHUNK = 1024  # images walked at once when activations are cached
+CHUNK = 1024  # images processed at once when activations are cached
 
 
 class Greedy(Schedule):
@@ -96,13 +96,13 @@ class Greedy(Schedule):
         self.updates.restore(tensors)
 
     def _rows(self, positions: Tensor) -> Tensor:
-        """All that the images there can become, as they were received. (b,) → (b · V, d)"""
+        """Return all variants of the inputs at these positions, as rows. (b,) → (b · V, d)"""
         x = self.received.plain(positions)
         return self.local.variants(x) if self.received is self.train else x.flatten(0, -2)
 
     @torch.no_grad()
     def _after(self, layer: Layer) -> "CachedActivations":
-        """What this layer makes of all that it was fed from: (n, w), or (n, V, w) where an image has V variants."""
+        """Return the layer's activations of the whole training set: (n, w), or (n, V, w) for V variants of each image."""
         everything = torch.arange(len(self.train.labels), device=self.device)
         passed: Tensor | None = None
         for chunk in everything.split(CHUNK):
@@ -118,27 +118,27 @@ class Greedy(Schedule):
 
 
 def allocate(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """An empty tensor: on the device, or mapped to a temporary file where it would take too much memory."""
+    """Return an empty tensor on the device, or in a temporary file if it would take more than half of the free memory."""
     size = math.prod(shape) * like.element_size()
     if size <= free_memory(like.device) // 2:
         return like.new_empty(shape)
     with tempfile.TemporaryFile() as file:
         try:
             if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, size)  # to find out now whether the disk has room
+                os.posix_fallocate(file.fileno(), 0, size)  # fails now if the disk is too full
             else:
                 file.truncate(size)
         except OSError as error:
             raise FaustnetError(
-                f"The layer's activations take {size / 2**30:.1f} GiB, which neither memory nor {tempfile.gettempdir()} has "
-                f"room for ({error.strerror}): name another folder in TMPDIR, and continue the run."
+                f"The activations of a layer take {size / 2**30:.1f} GiB, which fit neither into memory nor into "
+                f"{tempfile.gettempdir()} ({error.strerror}): set TMPDIR to a folder on a larger disk, and continue the run."
             ) from None
         numbers = np.dtype(str(like.dtype).removeprefix("torch."))
         return torch.from_numpy(np.memmap(file, numbers, mode="r+", shape=shape))
 
 
 class CachedActivations:
-    """A layer's activations of the training set, in place of the images."""
+    """A layer's activations of the training set, used instead of the images."""
 
     def __init__(self, activations: Tensor, labels: Tensor, class_names: Sequence[str]):
         self.activations = activations

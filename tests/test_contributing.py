@@ -1,4 +1,4 @@
-"""The walk through one training step in CONTRIBUTING.md names the functions that a step really calls, in that order."""
+"""The description of one training step in CONTRIBUTING.md names the functions that a step really calls, in that order."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ ROW = re.compile(r"^\| (\d+) \| `([\w.]+)` \|", re.MULTILINE)
 MODULE = re.compile(r"^\| \| \*\*`([\w/.]+)`\*\* \|", re.MULTILINE)
 
 
-def test_a_step_calls_the_functions_of_the_walk_in_order(source: ImageSource, held_out: ImageSource) -> None:
+def test_a_step_calls_the_named_functions_in_order(source: ImageSource, held_out: ImageSource) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = [name for _, name in ROW.findall(text)]
     modules = set(MODULE.findall(text))
