@@ -101,7 +101,7 @@ def test_whether_images_are_streamed_depends_on_the_memory_there_is(
         trainer_on(load_data(str(digits_folder), stream="never"), {})
     monkeypatch.setattr(stored_pixels, "CHECKED_SIZE", 0)
     monkeypatch.setattr(stored_pixels, "free_memory", lambda device: 70_000)
-    with pytest.raises(FaustnetError, match="choose representatives at random instead of by k-means"):
+    with pytest.raises(FaustnetError, match=r"set options\.choice to random"):
         trainer_on(load_data(str(digits_folder)), {"options": {"choice": "k-means"}})
 
 
