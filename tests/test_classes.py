@@ -399,7 +399,7 @@ def test_a_model_that_learned_a_class_is_to_be_calibrated_anew(whole: Run, examp
 
 
 def test_prototypes_of_free_length_reject_nothing(runs: dict[str, Run], digits: DataSet) -> None:
-    with pytest.raises(FaustnetError, match="free length"):
+    with pytest.raises(FaustnetError, match=r"network\.length=unit, got free"):
         runs["faust-prototype"].model().calibrate(digits.test.pixels)
 
 

@@ -142,8 +142,11 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"dataset": "a\udcffb"}, "dataset contains invalid Unicode"),
         ({"options": {"scale": "big"}}, "options.scale must be a number, got 'big'"),
         ({"seed": -1}, "seed must be 0 or more, got -1"),
-        ({"training": {"schedule": "sometimes"}}, "choose auto, sequential, wavefront, greedy"),
-        ({"training": {"precision": "half"}}, "choose tf32, float32, bfloat16"),
+        (
+            {"training": {"schedule": "sometimes"}},
+            "training.schedule must be auto or sequential or wavefront or greedy, got",
+        ),
+        ({"training": {"precision": "half"}}, "training.precision must be tf32 or float32 or bfloat16, got"),
         ({"training": {"schedule": "greedy"}, "data": {"flip": True}}, "does not support augmentation"),
         ({"training": {"schedule": "greedy"}, "data": {"rotation": 1}}, "does not support augmentation"),
         ({"training": {"schedule": "greedy"}, "data": {"zoom": 0.1}}, "does not support augmentation"),
@@ -169,7 +172,7 @@ def test_keys_can_be_set_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ("epochs", "set with KEY=VALUE, such as training.epochs=3, got 'epochs'"),
+        ("epochs", "set as KEY=VALUE, such as training.epochs=3, got 'epochs'"),
         ("", "got ''"),
         ("method.x=1", "no recipe key 'method.x': method is a single value"),
     ],
