@@ -351,7 +351,7 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--set", "prediction.weights=[0,1]"], "prediction.weights must have 3 weights for"),
         (["--device", "tpu"], "device must be auto or cpu or cuda or mps, got 'tpu'"),
         (["--learning-rate", "-1"], "must be positive"),
-        (["--method", "backprop", "--schedule", "greedy"], "use sequential"),
+        (["--method", "backprop", "--schedule", "greedy"], "training.schedule must be sequential for backprop"),
         (["--set", "options.scale=1e38"], "The loss of layer 1 is no longer finite in epoch 1: try"),
         (["--resume"], "is not a run"),
         (["--widths", "4000000000,4000000000"], "not enough memory"),

@@ -313,7 +313,7 @@ def test_files_that_are_there_are_kept_unless_forced(faustnet: Command, run: Run
     assert not path.exists()
     card.unlink()
     path.write_text("mine")
-    assert "model.onnx exists already" in faustnet("export", run.folder, path).sentence
+    assert "model.onnx already exists" in faustnet("export", run.folder, path).sentence
     assert path.read_text() == "mine"
     assert faustnet("export", run.folder, path, "--force").code == 0
     assert metadata_of(path)["faustnet"] == VERSION
