@@ -244,7 +244,7 @@ def test_a_prediction_may_stop_at_the_first_layer_that_is_sure(
     assert [entry["class_name"] for entry in thorough] == [entry["class_name"] for entry in whole]
     assert "layers used" in faustnet(*words, "--exit-margin", "0").out
     assert "margin for early exit must be 0 or more" in faustnet(*words, "--exit-margin", "nan").sentence
-    assert "leave out --layers" in faustnet("evaluate", run, "--early-exit", "--layers", "1").sentence
+    assert "layers must be left out for early exit" in faustnet("evaluate", run, "--early-exit", "--layers", "1").sentence
     assert "exclude each other" in faustnet(*words, "--exit-margin", "0", "--layers", "1").sentence
 
 
@@ -347,10 +347,10 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--batch-size", "2000"], "must be at most the number of training images, 1437, got 2000"),
         (["--set", "options.representatives=500"], "options.representatives must be at most"),
         (["--set", "data.crop=8"], "data.crop must be less than 8"),
-        (["--set", "prediction.weights=[0,1]"], "prediction.weights must have one weight per voter"),
-        (["--device", "tpu"], "There is no device 'tpu'"),
+        (["--set", "prediction.weights=[0,1]"], "prediction.weights must have 3 weights for"),
+        (["--device", "tpu"], "device must be auto or cpu or cuda or mps, got 'tpu'"),
         (["--learning-rate", "-1"], "must be positive"),
-        (["--method", "backprop", "--schedule", "greedy"], "use sequential"),
+        (["--method", "backprop", "--schedule", "greedy"], "training.schedule must be sequential for backprop"),
         (["--set", "options.scale=1e38"], "The loss of layer 1 is no longer finite in epoch 1: try"),
         (["--resume"], "is not a run"),
         (["--widths", "4000000000,4000000000"], "not enough memory"),
@@ -374,10 +374,10 @@ def test_mistakes_in_predicting_and_evaluating(faustnet: Command, run: Path, tmp
     (tmp_path / "text.png").write_text("not an image")
     assert "is not a readable image" in faustnet("predict", run, tmp_path / "text.png").sentence
     assert "nothing.png does not exist" in faustnet("predict", run, tmp_path / "nothing.png").sentence
-    assert "layers must be different numbers from 1 to 2" in faustnet("evaluate", run, "--layers", "3").sentence
+    assert "layers must be one or more different numbers from 1 to 2" in faustnet("evaluate", run, "--layers", "3").sentence
     assert "is not a run" in faustnet("predict", tmp_path, tmp_path / "text.png").sentence
     np.savez(tmp_path / "x.npz", x_train=np.zeros((4, 9)), y_train=[0, 11] * 2, x_test=np.zeros((4, 9)), y_test=[0, 11] * 2)
-    assert "has classes that the model does not have" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence
+    assert "must have only classes of the model" in faustnet("evaluate", run, "--dataset", tmp_path / "x.npz").sentence
 
 
 def test_names_with_square_brackets_are_just_names(faustnet: Command, digits: DataSet, tmp_path: Path) -> None:

@@ -104,13 +104,13 @@ def test_cwc_refuses_widths_that_are_no_multiple_of_the_classes() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("cwc", "residual"), ("trifecta", "residual"), ("trifecta", "dense")])
 def test_other_kinds_of_networks_are_refused(name: str, kind: str) -> None:
-    with pytest.raises(FaustnetError, match=f"requires network.kind=vgg, got {kind!r}"):
+    with pytest.raises(FaustnetError, match=f"network.kind must be vgg for this method, got {kind!r}"):
         build(name, (1, 8, 8), 10, NetworkSettings((20, 20), kind=kind), {})
 
 
 @pytest.mark.parametrize("name", ["cwc", "trifecta"])
 def test_images_that_cannot_be_halved_so_often_are_refused(name: str) -> None:
-    with pytest.raises(FaustnetError, match="images of 8×8 can be halved 3 times only"):
+    with pytest.raises(FaustnetError, match="at most 3 layers for images of 8×8"):
         build(name, (1, 8, 8), 10, NetworkSettings((10,) * 4, kind="vgg", pools=(1, 2, 3, 4)), {})
 
 

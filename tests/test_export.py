@@ -309,11 +309,11 @@ def test_files_that_are_there_are_kept_unless_forced(faustnet: Command, run: Run
     path, card = tmp_path / "model.onnx", tmp_path / "model.md"
     card.write_text("mine")
     answer = faustnet("export", run.folder, path)
-    assert "model.md exists already: choose another name, or overwrite it with --force" in answer.sentence
+    assert "model.md already exists: choose another name, or overwrite it (force)" in answer.sentence
     assert not path.exists()
     card.unlink()
     path.write_text("mine")
-    assert "model.onnx exists already" in faustnet("export", run.folder, path).sentence
+    assert "model.onnx already exists" in faustnet("export", run.folder, path).sentence
     assert path.read_text() == "mine"
     assert faustnet("export", run.folder, path, "--force").code == 0
     assert metadata_of(path)["faustnet"] == VERSION
@@ -353,7 +353,7 @@ def test_a_missing_package_is_named(
 
 @pytest.mark.usefixtures("converted")
 def test_what_cannot_be_written_is_told_in_a_sentence(faustnet: Command, run: Run, tmp_path: Path) -> None:
-    assert "The name of an ONNX file ends in .onnx" in faustnet("export", run.folder, tmp_path / "model.pt").sentence
+    assert "The name of the ONNX file must end in .onnx" in faustnet("export", run.folder, tmp_path / "model.pt").sentence
     assert "is not a run" in faustnet("export", tmp_path, tmp_path / "model.onnx").sentence
     assert "model.onnx cannot be written" in faustnet("export", run.folder, tmp_path / "nowhere" / "model.onnx").sentence
     assert not list(tmp_path.iterdir())
@@ -361,7 +361,7 @@ def test_what_cannot_be_written_is_told_in_a_sentence(faustnet: Command, run: Ru
 
 def test_a_model_too_large_for_one_file_is_refused(two: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "LARGEST", 1000)
-    with pytest.raises(FaustnetError, match="do not fit in one ONNX file"):
+    with pytest.raises(FaustnetError, match="An ONNX file must be smaller than"):
         to_onnx(trained({"method": "backprop", "network": {"widths": [20]}}, two), 0.5)
 
 

@@ -277,7 +277,7 @@ def test_a_small_file_never_takes_a_gibibyte(tmp_path: Path) -> None:
     said = json.loads(done.stdout)
     assert max(peak for _, peak in said.values()) < GIB, said
     for name, part in {
-        "honest.npz": "expands to 4,096 MiB", "lying.npz": "is not a readable .npz file", "idx.gz": "damaged or another",
+        "honest.npz": "expands to 4,096 MiB", "lying.npz": "is not a readable .npz file", "idx.gz": "damaged or not",
         "wide.safetensors": "does not match its recipe", "header.safetensors": "more than 16 MiB",
         "larger.tif": "has too many pixels (at most 50 million",
     }.items():  # fmt: skip

@@ -209,7 +209,7 @@ def test_when_no_checkpoint_is_whole_one_sentence_says_what_to_do(
     answer = faustnet("train", "--resume", "--out", copy, "--device", "cpu")
     assert answer.code == 2
     both = f"{copy / CHECKPOINT} and {copy / PREVIOUS} are damaged or from another run"
-    assert f"{both}: delete them, and --resume starts the run again." in answer.sentence
+    assert f"{both}: delete them, then resume to start the run from the beginning." in answer.sentence
     assert all(path.exists() for path in before)
     (copy / PREVIOUS).unlink()
     assert "is damaged or from another run: delete it" in faustnet("train", "--resume", "--out", copy).sentence
@@ -372,7 +372,7 @@ def test_a_lock_whose_folder_was_replaced_leaves_the_new_lock_alone(tmp_path: Pa
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
 def test_a_folder_that_cannot_be_locked_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(FaustnetError, match="cannot be locked for writing"), folder_lock(tmp_path):
+    with pytest.raises(FaustnetError, match="could not be locked for writing"), folder_lock(tmp_path):
         pass
 
 

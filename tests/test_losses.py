@@ -357,7 +357,7 @@ def test_shares_of_another_shape_are_refused(count: int) -> None:
 def test_options_out_of_range_are_refused() -> None:
     with pytest.raises(FaustnetError, match=r"scale must be above 0, got -0\.3"):
         reference_tuplet_loss(ROWS, LABELS, 4, -0.3)
-    with pytest.raises(FaustnetError, match=r"label_smoothing must be from 0 to below 1, got 1\.5"):
+    with pytest.raises(FaustnetError, match=r"label_smoothing must be at least 0 and below 1, got 1\.5"):
         reference_tuplet_loss(ROWS, LABELS, 4, 0.3, 1.5)
     with pytest.raises(FaustnetError, match="temperature must be above 0, got 0"):
         marginal_contrastive_loss(ROWS[:, :6], LABELS, torch.zeros(2), 0.0)

@@ -281,7 +281,7 @@ def test_the_one_pass_read_out_sees_all_layers_but_the_first_under_a_neutral_lab
 def test_images_too_small_for_the_labels_are_refused() -> None:
     from faustnet.methods import build
 
-    with pytest.raises(FaustnetError, match="Images must have more than 10 values, one per class, got 9"):
+    with pytest.raises(FaustnetError, match=r"Images must have more than 10 values, .*, got 9"):
         build("forward-forward", (1, 3, 3), 10, SMALL, {})
 
 

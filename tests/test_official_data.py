@@ -101,7 +101,7 @@ def test_without_the_packages_for_downloads_known_data_are_read_and_others_are_r
     monkeypatch.setitem(sys.modules, package, None)
     assert len(load_data("digits").test) == 360
     assert len(load_data("mnist", folder).test) == 10_000
-    with pytest.raises(FaustnetError, match=f"the package {package}.*(--data-dir|save it as)"):
+    with pytest.raises(FaustnetError, match=f"the package {package}.*(FAUSTNET_DATA|save it as)"):
         load_data("cifar10")
 
 
@@ -120,7 +120,7 @@ WHOLE = gzip.compress(idx(np.zeros((10_000,), np.uint8)), 1)
         (b"", "header does not say 10000 bytes"),
         (b"<html>not found</html>", "header does not say 10000 bytes"),
         (WHOLE[:-20], "ended before the end-of-stream"),
-        (WHOLE[:40] + b"\xff" * 20 + WHOLE[60:], "is damaged or another file"),
+        (WHOLE[:40] + b"\xff" * 20 + WHOLE[60:], "is damaged or not the file"),
         (gzip.compress(idx(np.zeros((9_999,), np.uint8))), "header does not say 10000 bytes"),
         (gzip.compress(idx(np.zeros((10_000,), np.uint8))[:-1]), "shorter than its header says"),
         (gzip.compress(idx(np.zeros((10_000,), np.uint8)) + b"x"), "longer than its header says"),

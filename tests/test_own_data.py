@@ -176,7 +176,7 @@ def test_a_folder_divided_in_another_way_is_not_taken_for_classes(tmp_path: Path
     for part in ("train", "val"):
         for name in ("cat", "dog"):
             picture(tmp_path / "own" / part / name / "1.png")
-    with pytest.raises(FaustnetError, match="name the parts train and test"):
+    with pytest.raises(FaustnetError, match="rename the parts to train and test"):
         load_data(str(tmp_path / "own"))
     (tmp_path / "own" / "val").rename(tmp_path / "own" / "test")
     picture(tmp_path / "own" / "valid" / "cat" / "1.png")

@@ -195,7 +195,7 @@ def test_a_run_whose_classes_have_changed(tmp_path: Path) -> None:
     assert (len(about["labels"]), about["sheet"], about["representatives"]) == (7, None, [])
     assert page_data(render_page([about]))["runs"][0]["sheet"] is None
     np.savez(file, y_train=np.arange(64) % 2 + 1, y_test=np.arange(12) % 2 + 1, **arrays)
-    with pytest.raises(FaustnetError, match="has classes that the model does not have"):
+    with pytest.raises(FaustnetError, match="must have only classes of the model"):
         inspect_run(run, device=CPU, data_dir=None)
 
 

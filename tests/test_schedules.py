@@ -98,7 +98,7 @@ def test_the_first_greedy_layer_learns_what_it_would_learn_beside_the_others(
 def test_layers_that_are_trained_together_have_one_schedule(
     name: str, schedule: str, source: ImageSource, held_out: ImageSource
 ) -> None:
-    said = f"schedule {schedule} needs a method with separate layers, which {name} is not: use sequential"
+    said = f"schedule must be sequential for {name}, whose layers are trained together, got {schedule}"
     with pytest.raises(FaustnetError, match=said):
         small_trainer(name, source, held_out, schedule=schedule)
 

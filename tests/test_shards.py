@@ -101,7 +101,7 @@ def test_whether_images_are_streamed_depends_on_the_memory_there_is(
         trainer_on(load_data(str(digits_folder), stream="never"), {})
     monkeypatch.setattr(stored_pixels, "CHECKED_SIZE", 0)
     monkeypatch.setattr(stored_pixels, "free_memory", lambda device: 70_000)
-    with pytest.raises(FaustnetError, match="choose representatives at random instead of by k-means"):
+    with pytest.raises(FaustnetError, match=r"set options\.choice to random"):
         trainer_on(load_data(str(digits_folder)), {"options": {"choice": "k-means"}})
 
 
@@ -195,8 +195,8 @@ class Exploding:
         ({"train/y-0": np.full(7, 2**31 - 1, np.uint32).view("<U1")}, "contains invalid Unicode"),
         ({"train/x-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never unpickled"),
         ({"train/y-0": np.array([Exploding()] * 7, dtype=object)}, "Python objects, which are never unpickled"),
-        ({"train/y-0": np.zeros(7)}, "must contain labels, integers or strings"),
-        ({"train/y-0": np.zeros((7, 1), int)}, "must contain labels, integers or strings"),
+        ({"train/y-0": np.zeros(7)}, "must contain labels in one dimension, integers or strings"),
+        ({"train/y-0": np.zeros((7, 1), int)}, "must contain labels in one dimension, integers or strings"),
         ({"train/y-0": np.array(["1"] * 7)}, "must be all integers or all strings, got both"),
         ({"train/y-0": np.zeros(7, int), "train/y-1": np.zeros(5, int)}, "at least two classes, got 1"),
         ({"test/y-0": np.array([1, 0, 2, 7] * 3)}, "test images but no training images of the class 7"),

@@ -155,7 +155,7 @@ class OwnTied(OwnMethod):
         (Nameless, "summary must be a non-empty string"),
         (Unannotated, "'scale' of Unannotated has no type annotation"),
         (OwnsParameter, "sharpness outside its layers"),
-        (Crossing, r"The loss of layer 2 depends on network\.layers\.0\.linear\.weight"),
+        (Crossing, r"The loss of layer 2 must not depend on network\.layers\.0\.linear\.weight"),
         (Forgetful, "state_dict of own-method is not the whole model"),
         (Remembering, "changes its buffer vectors in a step"),
         (Constant, "did not fall"),

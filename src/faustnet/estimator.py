@@ -113,7 +113,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise BadInput("y has only one class: give samples of two classes or more.")
+            raise BadInput("y must contain at least two classes, got one class.")
         self.scaler_ = StandardScaler().fit(X) if X.ndim == 2 else None
         pixels = self._pixels(X)
         images = Images(pixels if pixels.dtype == torch.uint8 else pixels.float(), torch.from_numpy(numbers))
@@ -162,7 +162,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         kind = self.classes_.dtype.kind
         label = np.asarray([name], dtype=object if kind == "O" else None)
         if label.ndim != 1 or label.dtype.kind != kind or (kind == "O" and type(name).__name__ != known):
-            raise BadInput(f"The label of the new class must be of type {known}, like the others, got {name!r}.")
+            raise BadInput(f"name must be of type {known}, like the other labels, got {name!r}.")
         self.model_ = self.model_.add_class(str(label[0]), images.all_pixels)
         self.classes_ = np.concatenate([self.classes_, label])
         return self
@@ -182,7 +182,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         numbers = list(range(1, count + 1))
         wanted = numbers if self.transform_layers is None else np.atleast_1d(self.transform_layers).tolist()
         if not wanted or not set(wanted) <= set(numbers):
-            raise BadInput(f"transform_layers must be numbers from 1 to {count}, got {wanted}.")
+            raise BadInput(f"transform_layers must be one or more numbers from 1 to {count}, got {wanted}.")
         return wanted
 
     @property

@@ -44,7 +44,7 @@ def check_layer(layer: Layer, sample: Tensor) -> None:
         sample: Rows that the layer accepts, (R, inputs), with at least two different rows.
     """
     name = type(layer).__name__
-    require(isinstance(layer, Layer), f"{name} must be a subclass of faustnet.nn.layers.Layer.")
+    require(isinstance(layer, Layer), f"layer must be an instance of faustnet.nn.layers.Layer, got {name}.")
     require(
         sample.dim() == 2 and len(sample) > 1, f"sample must have shape (R, inputs) with R > 1, got {tuple(sample.shape)}."
     )
@@ -67,17 +67,23 @@ def check_layer(layer: Layer, sample: Tensor) -> None:
     _check_shape(f"The embedding of {name}", embedding, (len(sample), layer.embedding_size))
     require(
         _close(embedding, again[1]),
-        f"{name} gives other embeddings for the same rows in evaluation mode: draw no random numbers.",
+        f"{name} gives different embeddings for the same rows in evaluation mode: draw no random numbers.",
     )
     same = _close(embedding[:1], first[1]) and _close(activation[:1], first[0])
     require(same, f"{name} makes an embedding depend on the other rows in evaluation mode: use stored statistics.")
     for key, buffer in layer.named_buffers():
-        require(torch.equal(buffer, buffers[key]), f"{name} changes its buffer {key} in evaluation mode.")
+        require(
+            torch.equal(buffer, buffers[key]),
+            f"{name} changes its buffer {key} in evaluation mode: update it in training mode only.",
+        )
     trainable = [parameter for parameter in layer.parameters() if parameter.requires_grad]
     require(not trainable or outputs[1].requires_grad, f"The embedding of {name} has no gradient: do not detach it.")
-    require(layer.multiplications >= 0, f"{name}.multiplications could not be counted.")
+    require(layer.multiplications >= 0, f"{name}.multiplications must be 0 or more, got {layer.multiplications}.")
     if layer.batch_key is not None:
-        require(type(layer) in BATCHED, f"{name} has a batch_key, but no batched version in faustnet.nn.batched.BATCHED.")
+        require(
+            type(layer) in BATCHED,
+            f"{name} has a batch_key, but no batched version in faustnet.nn.batched.BATCHED: return None.",
+        )
 
 
 def check_method(
@@ -152,16 +158,25 @@ def _check_scores(trainer: Trainer) -> None:
         method.make_ready(trainer.train)
         scores = method.votes(images)
         _check_shape(f"The scores of {method.name}", scores, (len(method.voters), BATCH, CLASSES))
-        require(_close(scores, method.votes(images)), f"{method.name} gives other scores for the same images.")
+        require(
+            _close(scores, method.votes(images)),
+            f"{method.name} gives different scores for the same images: draw no random numbers.",
+        )
 
 
 def _check_losses(trainer: Trainer) -> None:
     method, name = trainer.method, trainer.method.name
     index = torch.arange(BATCH)
     losses = list(copy.deepcopy(method).losses(trainer.train.plain(index), trainer.train.labels[index]))
-    require(all(loss.dim() == 1 for loss in losses), f"{name}.losses must yield tensors of shape (n,).")
+    require(
+        all(loss.dim() == 1 for loss in losses),
+        f"{name}.losses must yield tensors of shape (n,), got {[tuple(loss.shape) for loss in losses]}.",
+    )
     count = sum(len(loss) for loss in losses)
-    require(count == len(method.learners), f"{name} has {count} losses, but {len(method.learners)} learners.")
+    require(
+        count == len(method.learners),
+        f"{name}.losses must yield {len(method.learners)} losses, one for each of its learners, got {count}.",
+    )
     trainer.run(lambda: None, lambda epoch: None)
     for learner, first, last in zip(method.learners, trainer.history[0].losses, trainer.history[-1].losses, strict=True):
         fell = first is not None and last is not None and last < first
@@ -193,7 +208,9 @@ def _check_prediction(method: type[Method], network: NetworkSettings, options: M
     fresh.load_state_dict(trainer.method.state_dict())
     with evaluating(fresh):
         same = _close(scores, fresh.votes(images))
-    require(same, f"The state_dict of {name} is not the whole model: keep what prediction needs in parameters and buffers.")
+    require(
+        same, f"The state_dict of {name} is not the whole model: store the data for prediction in parameters or buffers."
+    )
 
 
 def _check_schedules(method: type[LocalMethod], network: NetworkSettings, options: Mapping[str, Any]) -> None:
@@ -223,4 +240,4 @@ def _close(one: Tensor, other: Tensor) -> bool:
 def _check_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     if tuple(tensor.shape) != shape:
         raise FaustnetError(f"{what} must have shape {shape}, got {tuple(tensor.shape)}.")
-    require(bool(tensor.isfinite().all()), f"{what} is not finite.")
+    require(bool(tensor.isfinite().all()), f"{what} must be finite, got NaN or infinity.")

@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 DATASETS: dict[str, tuple[Callable[[Path | None], DataSet], str]] = {
-    "digits": (official.digits, "1,797 grey digits of 8×8, comes with scikit-learn, no download"),
-    "mnist": (official.mnist, "70,000 grey digits of 28×28, downloads 11 MB"),
-    "fashion-mnist": (official.fashion_mnist, "70,000 grey pictures of clothes of 28×28, downloads 30 MB"),
-    "cifar10": (official.cifar10, "60,000 colour photographs of 32×32, downloads 170 MB"),
+    "digits": (official.digits, "1,797 grey images of digits, 8×8 pixels; included in scikit-learn, no download"),
+    "mnist": (official.mnist, "70,000 grey images of digits, 28×28 pixels; 11 MB to download"),
+    "fashion-mnist": (official.fashion_mnist, "70,000 grey images of clothes, 28×28 pixels; 30 MB to download"),
+    "cifar10": (official.cifar10, "60,000 colour photographs, 32×32 pixels; 170 MB to download"),
 }
 
 

@@ -30,7 +30,7 @@ def data_folder(chosen: Path | None = None) -> Path:
         from platformdirs import user_cache_path  # not needed to train on data whose folder is known
     except ImportError:
         raise FaustnetError(
-            "The default data folder needs the package platformdirs: install it, or set --data-dir or FAUSTNET_DATA."
+            "The default data folder needs the package platformdirs: install it, or set FAUSTNET_DATA to a folder."
         ) from None
     return user_cache_path("faustnet", appauthor=False)
 
@@ -44,11 +44,13 @@ def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
             _remove_partials(path)
             reasons = [] if path.exists() else _download(urls, md5, path)
     except OSError as error:
-        raise FaustnetError(f"{path} could not be written ({error.strerror}): choose another --data-dir.") from None
+        raise FaustnetError(
+            f"{path} could not be written ({error.strerror}): choose another folder with FAUSTNET_DATA or --data-dir."
+        ) from None
     if reasons:
         raise FaustnetError(
             f"{path.name} could not be downloaded ({'; '.join(dict.fromkeys(reasons))}): "
-            f"download it in another way from {urls[0]} and save it as {path}."
+            f"download {urls[0]} yourself and save it as {path}."
         )
 
 

@@ -24,7 +24,9 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
         with gzip.open(path) if compressed else path.open("rb") as file:
             return _read(file, shape)
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise FaustnetError(f"{path} is damaged or another file ({error}): delete it to download it again.") from None
+        raise FaustnetError(
+            f"{path} is damaged or not the file of this data set ({error}): delete it to download it again."
+        ) from None
 
 
 def _read(file: BinaryIO | gzip.GzipFile, shape: tuple[int, ...]) -> np.ndarray:

@@ -87,7 +87,9 @@ def find_class_files(
     train_files, others = _list_classes(classes_folder)
     test_files, more = _list_classes(folder / PARTS[1]) if is_split else ({}, [])
     if unknown := sorted(set(test_files) - set(train_files)):
-        raise FaustnetError(f"{folder} has test images but no training images of the class {unknown[0]!r}: add some.")
+        raise FaustnetError(
+            f"{folder} has test images but no training images of the class {unknown[0]!r}: add training images of it."
+        )
     errors = FileErrors(strict)
     headers = errors.read(chain(*train_files.values(), *test_files.values()), _header)
     shape = shape or _common_shape(headers.values(), image_size)
@@ -112,7 +114,10 @@ def load_folder(
             raise FaustnetError(
                 f"{found.classes_folder / name} contains no readable training image: add some, or remove the folder."
             )
-    require(len(test) > 0, f"{folder} has too few images to hold some out: add more, or split it into train and test.")
+    require(
+        len(test) > 0,
+        f"{folder} has too few images for a test split: add more, or divide them into the folders train and test.",
+    )
     return DataSet(folder.name, found.class_names, train, test, left_out=found.left_out)
 
 
@@ -141,7 +146,7 @@ def _list_classes(folder: Path) -> tuple[ClassFiles, list[Path]]:
         require(bool(paths), f"{folder / name} contains no image: add some, or remove the folder.")
         if name in (*PARTS, *OTHER_PARTS) and not any(path.parent == folder / name for path in paths):
             raise FaustnetError(
-                f"{folder / name} has folders but no images: if {folder} is already split, name the parts train and test."
+                f"{folder / name} has only folders: if {folder} is already split, rename the parts to train and test."
             )
     if len(found) < 2:
         raise FaustnetError(f"{folder} must contain a folder of images for each of at least two classes, got {len(found)}.")

@@ -65,8 +65,8 @@ class Images:
             kept, held = train_test_split(range(len(self)), test_size=size, stratify=labels, random_state=seed)
         except ValueError as error:
             raise FaustnetError(
-                f"{len(self)} images cannot be split with {size} held out ({error}): "
-                "provide at least two images of every class, or hold out a different number."
+                f"Holding out {size} of {len(self)} images for validation failed ({error}): "
+                "provide at least two images of every class, or change training.validation."
             ) from None
         return self.take(torch.tensor(sorted(kept))), self.take(torch.tensor(sorted(held)))
 

@@ -75,7 +75,9 @@ def different_labels(source: Path, train: np.ndarray, test: np.ndarray) -> np.nd
     names = np.unique(train)
     require(len(names) > 1, f"{source} must have training images of at least two classes, got {len(names)}.")
     if len(unknown := np.setdiff1d(test, names)):
-        raise FaustnetError(f"{source} has test images but no training images of the class {unknown[0]}: add some.")
+        raise FaustnetError(
+            f"{source} has test images but no training images of the class {unknown[0]}: add training images of it."
+        )
     return names
 
 

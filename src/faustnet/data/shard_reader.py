@@ -59,7 +59,7 @@ def _open_part(folder: Path) -> list[Shard]:
             f"{path} must have one label for each image of {file.path}, got {len(own)} for {file.shape[0]} images.",
         )
     shards = [(file, own) for file, own in shards if len(own)]
-    require(bool(shards), f"{folder} has shards but no images: add some.")
+    require(bool(shards), f"{folder} has shards without images: add images to them.")
     return shards
 
 
@@ -76,7 +76,7 @@ def _read_labels(path: Path) -> np.ndarray:
     file = NpyFile.open(path)
     if len(file.shape) != 1 or file.dtype.kind not in "iuU":
         raise FaustnetError(
-            f"{path} must contain labels, integers or strings, (n,), got shape {file.shape}, type {file.dtype}."
+            f"{path} must contain labels in one dimension, integers or strings, got shape {file.shape}, type {file.dtype}."
         )
     labels = np.load(path, allow_pickle=False)
     if label_kind(labels) is None:
@@ -95,9 +95,11 @@ def _class_numbers(folder: Path, train: list[Shard], test: list[Shard]) -> tuple
         return tuple(map(str, known)), [np.searchsorted(known, labels) for labels in found]
     names = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     if len(names) < 2 or not all(names) or len(set(names)) < len(names):
-        raise FaustnetError(f"{path} must name at least two different classes, one in each line.")
+        raise FaustnetError(f"{path} must name at least two different classes, one in each line, got {names}.")
     if are_numbers == {False}:
-        raise FaustnetError(f"{folder} has strings as labels and a {CLASSES}: use line numbers as labels, or remove it.")
+        raise FaustnetError(
+            f"{folder} has labels that are strings and a {CLASSES}: use line numbers from 0 as labels, or remove {CLASSES}."
+        )
     for file, own in train + test:
         if len(bad := own[(own < 0) | (own >= len(names))]):
             raise FaustnetError(
@@ -105,5 +107,7 @@ def _class_numbers(folder: Path, train: list[Shard], test: list[Shard]) -> tuple
                 f"has {bad[0]}."
             )
     if len(missing := np.setdiff1d(np.arange(len(names)), found[0])):
-        raise FaustnetError(f"{path} names {names[missing[0]]!r}, but no training image has label {missing[0]}: add some.")
+        raise FaustnetError(
+            f"{path} names {names[missing[0]]!r}, but no training image has label {missing[0]}: add training images of it."
+        )
     return tuple(names), found

@@ -83,8 +83,10 @@ class _ShardWriter:
 
     def __post_init__(self) -> None:
         require(not self.folder.exists(), f"{self.folder} already exists: choose another folder for the shards.")
-        if any(len(name.splitlines()) != 1 for name in self.class_names):
-            raise FaustnetError("The name of a class must be a single line that is not empty: rename the class.")
+        for name in self.class_names:
+            require(
+                len(name.splitlines()) == 1, f"The name of a class must be one line of text, got {name!r}: rename the class."
+            )
         self.partial = self.folder.with_name(f"{self.folder.name}.part")
         digests = {name: part.digest for name, part in zip(PARTS, self.parts, strict=True)}
         self.description = {"names": list(self.class_names), "images": digests}

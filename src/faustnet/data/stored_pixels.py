@@ -109,5 +109,5 @@ class StoredPixels:
         if SCALED_BYTES * values > CHECKED_SIZE and SCALED_BYTES * values > free_memory(CPU):
             raise FaustnetError(
                 f"There is not enough memory to read {count:,} images of {self.folder} at once: "
-                "choose representatives at random instead of by k-means, or use a smaller data set."
+                "set options.choice to random if it is k-means, or use a smaller data set."
             )

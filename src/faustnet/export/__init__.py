@@ -48,10 +48,10 @@ class Exported:
 def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
     """Write the model of a finished run to an .onnx file, and a model card to the .md file of the same name."""
     card = path.with_suffix(".md")
-    require(path.suffix.lower() == ".onnx", f"The name of an ONNX file ends in .onnx, got {path}.")
+    require(path.suffix.lower() == ".onnx", f"The name of the ONNX file must end in .onnx, got {path}.")
     killed = partials(path)  # of an earlier export, which may have written its card already
     for old in [path] if killed else [path, card]:
-        require(force or not old.exists(), f"{old} exists already: choose another name, or overwrite it with --force.")
+        require(force or not old.exists(), f"{old} already exists: choose another name, or overwrite it (force).")
     for name in PACKAGES:
         _imported(name)
     model, metrics, made = run.model_as_trained(), run.metrics, run.environment
@@ -94,7 +94,10 @@ def to_onnx(model: Model, test_accuracy: float) -> tuple[bytes, int]:
 
     graph, multiplications = to_graph(model)
     size = sum(value.const_value.nbytes for value in graph.graph.initializers.values() if value.const_value is not None)
-    require(size < LARGEST, f"The model's {size:,} bytes do not fit in one ONNX file: train a smaller model.")
+    require(
+        size < LARGEST,
+        f"An ONNX file must be smaller than {LARGEST:,} bytes, but this model has {size:,}: train a smaller model.",
+    )
     graph.producer_name, graph.producer_version = "faustnet", VERSION
     graph.metadata_props.update(
         faustnet=VERSION,
@@ -158,4 +161,6 @@ def _imported(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise FaustnetError(f"faustnet export needs {name}: install it with pip install 'faustnet[export]'.") from None
+        raise FaustnetError(
+            f"Exporting a model needs the package {name}: install it with pip install 'faustnet[export]'."
+        ) from None

@@ -36,9 +36,9 @@ def check_range(labels: Tensor, classes: int) -> None:
 def check_pairs(positive: Tensor, negative: Tensor) -> None:
     if positive.shape != negative.shape:
         shapes = f"{tuple(positive.shape)} and {tuple(negative.shape)}"
-        raise FaustnetError(f"The values of positives and negatives must have the same shape, got {shapes}.")
+        raise FaustnetError(f"positive and negative must have the same shape, got {shapes}.")
     if not positive.shape or not positive.shape[-1]:
-        raise FaustnetError(f"A batch must contain at least one pair, got shape {tuple(positive.shape)}.")
+        raise FaustnetError(f"positive and negative must contain at least one value, got shape {tuple(positive.shape)}.")
 
 
 def check_margin(margin: float | Tensor, layers: torch.Size) -> None:
@@ -55,4 +55,4 @@ def check_tuplet_options(scale: float | Tensor, label_smoothing: float) -> None:
     if not isinstance(scale, Tensor) and not scale > 0:
         raise FaustnetError(f"scale must be above 0, got {scale}.")
     if not 0 <= label_smoothing < 1:
-        raise FaustnetError(f"label_smoothing must be from 0 to below 1, got {label_smoothing}.")
+        raise FaustnetError(f"label_smoothing must be at least 0 and below 1, got {label_smoothing}.")

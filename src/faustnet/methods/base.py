@@ -41,10 +41,12 @@ class PredictionSettings:
         if not all(0 <= weight < math.inf for weight in self.weights) or (self.weights and not any(self.weights)):
             raise FaustnetError(
                 f"prediction.weights must be 0 or more and not all 0, got {list(self.weights)}: "
-                "give one weight per voter, or none for equal weights."
+                "leave it out for equal weights."
             )
         if self.weights and self.layers != "all":
-            raise FaustnetError("prediction.weights already says which layers count: leave out prediction.layers.")
+            raise FaustnetError(
+                f"prediction.layers must be all if prediction.weights is set, got {self.layers!r}: leave out one of them."
+            )
 
 
 class Method(nn.Module, ABC):
@@ -92,7 +94,9 @@ class Method(nn.Module, ABC):
         """Return the annotated types of the options."""
         hints = get_type_hints(cls.__init__)
         for name in cls.options():
-            require(name in hints, f"Option {name!r} of {cls.__name__} has no type annotation: write {name}: float, say.")
+            require(
+                name in hints, f"Option {name!r} of {cls.__name__} has no type annotation: add one, such as {name}: float."
+            )
         return {name: hints[name] for name in cls.options()}
 
     @property
@@ -188,7 +192,7 @@ class Method(nn.Module, ABC):
         count = len(self.voters)
         if settings.weights and len(settings.weights) != count:
             raise FaustnetError(
-                f"prediction.weights must have one weight per voter, which are {count} for {self.name} here, "
+                f"prediction.weights must have {count} weights for {self.name}, one for each of {', '.join(self.voters)}, "
                 f"got {len(settings.weights)}."
             )
         self.prediction = settings
@@ -220,7 +224,7 @@ class Method(nn.Module, ABC):
             return self.weighted(scores).sum(dim=0)
         if not layers or not set(layers) <= set(range(1, len(scores) + 1)) or len(set(layers)) < len(layers):
             raise FaustnetError(
-                f"layers must be different numbers from 1 to {len(scores)}, the voters of {self.name}, got {list(layers)}."
+                f"layers must be one or more different numbers from 1 to {len(scores)} for {self.name}, got {list(layers)}."
             )
         return scores[[layer - 1 for layer in layers]].sum(dim=0)
 

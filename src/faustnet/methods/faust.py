@@ -126,8 +126,8 @@ class FaustSharedReferences(Faust):
 
 
 class FaustRepresentative(FaustSharedReferences, LocalMethod):
-    """Section IV.C: the references of each class are K fixed training images, its representatives, in training and in
-    prediction.
+    """Section IV.C of the paper: the references of each class are K fixed training images, its representatives, in
+    training and in prediction.
 
     They pass through the layers together with each batch, which then has B + C·K rows. The gradient flows through their
     embeddings too; otherwise the loss diverges.
@@ -150,7 +150,7 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
 
     name: ClassVar[str] = "faust-representative"
     title: ClassVar[str] = "FAUST-representative tuplet"
-    summary: ClassVar[str] = "tuplet loss of the distances to one fixed training image (or K) of every class"
+    summary: ClassVar[str] = "tuplet loss of the distances to K fixed training images of every class (K = 1 by default)"
 
     def __init__(
         self,

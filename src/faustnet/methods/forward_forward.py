@@ -20,8 +20,9 @@ WEIGHT_DECAY = 3e-3  # of the read-out
 
 
 class ForwardForward(GoodnessMethod, LocalMethod):
-    """Section III: the first C values of a row contain a label. The goodness of a layer is the sum of its squared
-    activations. It is trained to be above a threshold θ for images with the correct label, and below it with a wrong label.
+    """Section III of the paper: the first C values of a row contain a label. The goodness of a layer is the sum of its
+    squared activations. It is trained to be above a threshold θ for images with the correct label, and below it with a
+    wrong label.
 
     Options:
         threshold: θ divided by the number of units of a layer.

@@ -22,7 +22,9 @@ class LabelMethod(Method):
         return self.classes
 
     def start(self, train: Source) -> None:
-        require(self.classes > 1, f"{self.name} needs at least 2 classes, for wrong labels, got 1.")
+        require(
+            self.classes > 1, f"{self.name} needs data with at least 2 classes, because it trains with wrong labels, got 1."
+        )
 
     @abstractmethod
     def add_code(self, x: Tensor, code: Tensor) -> Tensor:
@@ -70,7 +72,7 @@ class GoodnessMethod(LabelMethod):
         inputs = network[0].inputs
         require(
             inputs > classes,
-            f"Images must have more than {classes} values, one per class, got {inputs}: use larger images.",
+            f"Images must have more than {classes} values, because the label replaces the first {classes}, got {inputs}.",
         )
         require(label_length > 0, f"options.label_length must be positive, got {label_length}.")
         self.label_value = label_length * inputs**0.5

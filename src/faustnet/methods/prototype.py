@@ -20,7 +20,7 @@ from faustnet.system.devices import check_memory
 class FaustPrototype(FaustSharedReferences, LocalMethod):
     """The references of each class are prototypes: learned vectors in the embedding space of each layer.
 
-    The other options are those of faust-representative.
+    The options that are not listed here are described under faust-representative.
 
     Options:
         prototypes: Number of prototypes per class.
@@ -28,7 +28,7 @@ class FaustPrototype(FaustSharedReferences, LocalMethod):
 
     name: ClassVar[str] = "faust-prototype"
     title: ClassVar[str] = "FAUST-prototype"
-    summary: ClassVar[str] = "tuplet loss of the distances to one learned vector (or K) of every class"
+    summary: ClassVar[str] = "tuplet loss of the distances to K learned vectors of every class (K = 1 by default)"
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class FaustPrototype(FaustSharedReferences, LocalMethod):
         """Inputs that barely activate a layer are closest to every prototype, unless all embeddings have one length."""
         require(
             all(layer.unit for layer in self._layers),
-            "Prototypes cannot reject images if embeddings have free length: train with network.length=unit.",
+            "Rejecting images with faust-prototype needs network.length=unit, got free: train again with that setting.",
         )
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:

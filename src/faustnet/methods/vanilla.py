@@ -30,7 +30,10 @@ class FaustVanilla(Faust, LocalMethod):
         self.centroid_images = centroid_images
 
     def start(self, train: Source) -> None:
-        require(self.classes > 1, f"{self.name} needs at least 2 classes, for negatives, got 1.")
+        require(
+            self.classes > 1,
+            f"{self.name} needs data with at least 2 classes, because it trains with images of other classes, got 1.",
+        )
         self.index = ClassIndex(train.labels, self.classes)
         self.index.require_all(train.class_names)
         self.sampled = [self.index.sample(number, self.centroid_images) for number in range(self.classes)]

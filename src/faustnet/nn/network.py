@@ -59,7 +59,7 @@ class NetworkSettings:
             require(value in choices, f"network.{key} must be {' or '.join(choices)}, got {value!r}.")
         require(
             bool(self.widths) and min(self.widths) >= 1,
-            f"network.widths must be one or more numbers of at least 1, got {list(self.widths)}: give e.g. 500,500,500.",
+            f"network.widths must be one or more numbers of at least 1, got {list(self.widths)}: try 500,500,500.",
         )
         require(self.embedding >= 0, f"network.embedding must be 0 (no projection) or more, got {self.embedding}.")
         for key in ("dropout", "input_dropout"):
@@ -67,11 +67,13 @@ class NetworkSettings:
             require(0 <= value < 1, f"network.{key} must be at least 0 and below 1, got {value}.")
         require(self.head >= 0, f"network.head must be 0 (no convolutions) or more, got {self.head}.")
         if self.kind == "dense":
-            require(not self.pools, "network.pools must be empty for network.kind=dense: leave it out, or use vgg.")
+            require(
+                not self.pools, f"network.pools must be empty for network.kind=dense, got {list(self.pools)}: leave it out."
+            )
             return
         require(
             self.passes_on == "activation",
-            f"network.passes_on must be activation for network.kind={self.kind}: leave it out.",
+            f"network.passes_on must be activation for network.kind={self.kind}, got {self.passes_on!r}: leave it out.",
         )
         count = len(self.widths)
         require(
@@ -223,7 +225,7 @@ def _conv_network(shape: Shape, settings: NetworkSettings, project: bool) -> Net
 def goodness_conv_network(shape: Shape, settings: NetworkSettings, *, norm_first: bool, groups: int = 1) -> Network:
     """Return convolutional layers without heads, for losses of the goodness. Every second layer is a grouped convolution
     with this many groups."""
-    require(settings.kind == "vgg", f"This method requires network.kind=vgg, got {settings.kind!r}.")
+    require(settings.kind == "vgg", f"network.kind must be vgg for this method, got {settings.kind!r}.")
     layers = [
         GoodnessConvLayer(**common, groups=1 if number % 2 else groups, norm_first=norm_first)
         for number, common in enumerate(_convolutions(shape, settings), start=1)
@@ -238,8 +240,8 @@ def _convolutions(shape: Shape, settings: NetworkSettings) -> Iterator[dict[str,
         first, pool = number == 1, number in settings.pools
         require(
             not pool or min(before[1:]) > 1,
-            f"network.pools has {len(settings.pools)} layers, but images of {shape[1]}×{shape[2]} can be halved "
-            f"{min(shape[1:]).bit_length() - 1} times only.",
+            f"network.pools must have at most {min(shape[1:]).bit_length() - 1} layers for images of {shape[1]}×{shape[2]}, "
+            f"got {len(settings.pools)}.",
         )
         dropout = settings.input_dropout if first else settings.dropout
         yield {"shape": before, "channels": channels, "pool": pool, "first": first, "dropout": dropout}
@@ -248,7 +250,7 @@ def _convolutions(shape: Shape, settings: NetworkSettings) -> Iterator[dict[str,
 
 def rms_network(shape: Shape, settings: NetworkSettings) -> Network:
     """Return Forward-Forward's layers for images of this shape."""
-    require(settings.kind == "dense", f"This method requires network.kind=dense, got {settings.kind!r}.")
+    require(settings.kind == "dense", f"network.kind must be dense for this method, got {settings.kind!r}.")
     inputs = shape[0] * shape[1] * shape[2]
     layers = [
         RmsLayer(before, width, dropout=settings.dropout if i else settings.input_dropout)

@@ -33,7 +33,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
     The result contains the recipe, environment, history and metrics of the run; the Fisher score of each layer; and for
     `points` test images a map of the embeddings in each layer, the true and the predicted class, and the picture.
     """
-    require(points >= 1, f"The number of images must be at least 1, got {points}.")
+    require(points >= 1, f"points must be at least 1, got {points}.")
     model, metrics = run.model_as_trained(device), run.metrics
     recipe = model.recipe
     data = model.read_data(data_dir=data_dir)

@@ -58,14 +58,16 @@ class Checkpoints:
                 return None
             are, them = ("is", "it") if len(paths) == 1 else ("are", "them")
             raise FaustnetError(
-                f"{' and '.join(map(str, paths))} {are} damaged or from another run: delete {them}, and --resume starts "
-                "the run again."
+                f"{' and '.join(map(str, paths))} {are} damaged or from another run: delete {them}, then resume to "
+                "start the run from the beginning."
             )
         about, tensors = found
         try:
             trainer.restore(tensors, about)
         except (RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
-            raise FaustnetError(f"{path} does not match the recipe of the run: delete it to start the run again.") from None
+            raise FaustnetError(
+                f"{path} does not match the recipe of the run: delete it, then resume to start from the beginning."
+            ) from None
         if path != self.last:
             os.replace(path, self.last)  # otherwise the damaged one would become the previous one
         return about.get("environment")

@@ -44,7 +44,9 @@ class Run:
     def open(cls, folder: Path) -> "Run":
         """Return the run in a folder."""
         if not (folder / RECIPE).is_file():
-            raise FaustnetError(f"{folder} is not a run folder, without {RECIPE}: name a folder that 'faustnet train' made.")
+            raise FaustnetError(
+                f"{folder} is not a run folder, because it has no {RECIPE}: choose a folder that training wrote."
+            )
         return cls(folder)
 
     def make_folder(self) -> None:
@@ -52,7 +54,7 @@ class Run:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FaustnetError(f"{self.folder} cannot be created ({error.strerror}): choose another --out.") from None
+            raise FaustnetError(f"{self.folder} cannot be created ({error.strerror}): choose another folder.") from None
 
     def begin(self, recipe: Recipe) -> None:
         """Write the first file of a new run. The folder may contain partial files of a start that was killed."""
@@ -63,7 +65,7 @@ class Run:
     def refuse_existing(self) -> None:
         """Raise an error if the folder contains anything but partial files."""
         if self.folder.exists() and (not self.folder.is_dir() or any(not _is_leftover(p) for p in self.folder.iterdir())):
-            raise FaustnetError(f"{self.folder} already exists: choose another --out, or continue the run with --resume.")
+            raise FaustnetError(f"{self.folder} already exists: choose another folder (out), or continue the run (resume).")
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -123,8 +125,8 @@ class Run:
         try:
             content = parse_json(read_limited(self.folder / name, LARGEST_JSON).decode())
         except FileNotFoundError:
-            fix = "it was deleted: restore it" if self.finished else "the training has not written it yet: continue it"
-            raise FaustnetError(f"{self.folder} has no {name}: {fix}, or train again.") from None
+            fix = "which was deleted: restore it" if self.finished else "which training has not written yet: resume the run"
+            raise FaustnetError(f"{self.folder} has no {name}, {fix}, or train again.") from None
         except (ValueError, RecursionError):
             pass
         self._check(name, isinstance(content, kind))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource, Scaling, load_data
-from faustnet.errors import FaustnetError, require, unknown
+from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.references import REFERENCE_KINDS, known_score, references_from
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
@@ -78,10 +78,10 @@ class Model:
 
     def known(self, data: DataSet) -> DataSet:
         """Return the data with the labels of this model. The data need not contain all of its classes."""
-        if not set(data.class_names) <= set(self.class_names):
+        if others := sorted(set(data.class_names) - set(self.class_names)):
             known = ", ".join(self.class_names)
             raise FaustnetError(
-                f"{data.name} has classes that the model does not have: give data with some of its classes, {known}."
+                f"{data.name} must have only classes of the model, which are {known}, got {', '.join(others)}."
             )
         numbers = torch.tensor([self.class_names.index(name) for name in data.class_names])
         train, test = (Images(part.pixels, numbers[part.labels.cpu()]) for part in (data.train, data.test))
@@ -92,9 +92,11 @@ class Model:
         """Shape of the image files that it can classify: (channels, height, width)."""
         channels = self.shape[0]
         require(
-            channels in (1, 3), f"This model was trained on rows of {channels} numbers, not on images: name another run."
+            channels in (1, 3), f"This model was trained on rows of {channels} numbers, not on images: choose another model."
         )
-        require(self.of_bytes, "This model was not trained on pixels from 0 to 255, as image files have: name another run.")
+        require(
+            self.of_bytes, "This model was not trained on pixels from 0 to 255, as image files have: choose another model."
+        )
         return self.shape
 
     def read_data(self, dataset: str | None = None, data_dir: Path | None = None) -> DataSet:
@@ -106,8 +108,8 @@ class Model:
         """Return the images as input for the method, without augmentation."""
         if images.shape != self.shape:
             raise FaustnetError(
-                f"This model takes images of {dimensions(self.shape)}, got {dimensions(images.shape)}: "
-                "give data like those that it was trained on, or train another model."
+                f"Images must have the shape {dimensions(self.shape)} for this model, got {dimensions(images.shape)}: "
+                "use images of that shape, or train another model."
             )
         return ImageSource(images, self.scaling, self.class_names)
 
@@ -116,7 +118,9 @@ class Model:
         try:
             pixels = torch.as_tensor(pixels, device=self.scaling.mean.device)
         except (TypeError, ValueError) as error:
-            raise FaustnetError(f"pixels must be an array ({error}): for files, use 'faustnet predict'.") from None
+            raise FaustnetError(
+                f"pixels must be a tensor or an array ({error}): for image files, use 'faustnet predict'."
+            ) from None
         if pixels.dim() == 3 and self.shape[0] == 1:
             pixels = pixels.unsqueeze(1)
         require(pixels.dim() == 4, f"pixels must be (n, {', '.join(map(str, self.shape))}), got {tuple(pixels.shape)}.")
@@ -151,7 +155,7 @@ class Model:
         """Return whether images are close enough to a class. (voters, n, C) → (n,)"""
         if self.threshold is None:
             raise FaustnetError(
-                "This model has no rejection threshold yet: run 'faustnet calibrate RUN', or call calibrate, first."
+                "This model has no rejection threshold yet: run 'faustnet calibrate RUN' or call Model.calibrate first."
             )
         return known_score(scores) >= self.threshold
 
@@ -162,7 +166,7 @@ class Model:
         others by at least `threshold`.
         """
         source = self.source(self.images(pixels))
-        require(threshold >= 0, f"The margin for early exit must be 0 or more, got {threshold}.")
+        require(threshold >= 0, f"threshold, the margin for early exit, must be 0 or more, got {threshold}.")
         found: list[EarlyPrediction] = []
         with evaluating(self.method):
             for chunk in chunks(source, self.method):
@@ -173,7 +177,9 @@ class Model:
 
     def _faust(self, what: str) -> Faust:
         if not isinstance(self.method, Faust):
-            raise FaustnetError(f"{what} needs a FAUST model, got {self.method.name}: train with a faust method.")
+            raise FaustnetError(
+                f"{what} needs a FAUST model, got {self.method.name}: train with a method such as faust-representative."
+            )
         return self.method
 
     def add_class(self, name: str, pixels: Tensor | np.ndarray, kind: str = REFERENCE_KINDS[0]) -> "Model":
@@ -185,12 +191,14 @@ class Model:
         """
         method = self._faust("Adding a class")
         require(name not in self.class_names, f"The model already has a class {name!r}: choose another name.")
-        require(bool(name.strip()), "The name of the new class is empty: give it one.")
-        require(name != UNKNOWN, f"{UNKNOWN!r} is the name of rejected images: choose another name for the class.")
-        if kind not in REFERENCE_KINDS:
-            raise unknown("kind of reference", kind, REFERENCE_KINDS)
+        require(bool(name.strip()), f"The name of the new class must not be empty, got {name!r}.")
+        require(
+            name != UNKNOWN,
+            f"The new class must not be named {UNKNOWN!r}, the prediction for rejected images: choose another name.",
+        )
+        require(kind in REFERENCE_KINDS, f"kind must be {' or '.join(REFERENCE_KINDS)}, got {kind!r}.")
         images = self.images(pixels)
-        require(len(images) > 0, f"There are no examples of {name!r}: give at least one image.")
+        require(len(images) > 0, f"pixels must contain at least one example of {name!r}, got none.")
         examples = self.source(images)
         first = torch.arange(min(method.count, len(images)), device=images.labels.device)
         with seeded(0), torch.no_grad():  # k-means draws random numbers
@@ -215,15 +223,18 @@ class Model:
         """
         self._faust("Rejecting images").check_rejection()
         require(0 < accept <= 1, f"accept must be above 0 and at most 1, got {accept}.")
-        require(UNKNOWN not in self.class_names, f"A class is named {UNKNOWN!r}, like rejected images: rename the class.")
+        require(
+            UNKNOWN not in self.class_names,
+            f"No class may be named {UNKNOWN!r}, the prediction for rejected images: rename it and train again.",
+        )
         near = known_score(self.scores(pixels))
-        require(len(near) > 0, "There are no images to calibrate on: give images of the classes of the model.")
+        require(len(near) > 0, "pixels must contain at least one image of a class of the model, got none.")
         return replace(self, threshold=threshold_accepting(near, accept))
 
     def measure(self, images: Images, layers: Sequence[int] | None = None, *, early_exit: bool = False) -> dict[str, Any]:
         """Return the accuracy on these images and the cost of a prediction, as values for JSON."""
         source = self.source(images)
-        require(layers is None or not early_exit, "Early exit uses all layers in order: leave out --layers.")
+        require(layers is None or not early_exit, "layers must be left out for early exit, which uses all layers in order.")
         exits = (
             {"early_exit": [asdict(line) for line in early_exits(self._faust("Early exit"), source)]} if early_exit else {}
         )

@@ -59,7 +59,9 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
         with seeded(0):
             method = recipe.build_method(shape, len(names)).to(dtype)
     except MALFORMED as error:
-        raise FaustnetError(f"{source} is not a faustnet model, or is damaged ({error!r}).") from None
+        raise FaustnetError(
+            f"{source} is not a faustnet model, or is damaged ({error!r}): copy it again, or train again."
+        ) from None
     require(intact, f"{source} is damaged or was changed: delete it, and train the run again with --resume.")
     method.load_state_dict(weights)
     return {
@@ -72,21 +74,24 @@ def check_weights(method: Method, tensors: Tensors, source: str | Path) -> None:
     """Refuse tensors that are not exactly those of a method: their names, shapes and types."""
     expected = method.state_dict()
     if odd := sorted(set(expected) ^ set(tensors)):
-        how = "missing" if odd[0] in expected else "not in the model"
-        raise FaustnetError(f"{source} does not match its recipe: {odd[0]} is {how}.")
+        how = "missing" if odd[0] in expected else "not part of the model"
+        raise FaustnetError(f"{source} does not match its recipe: {odd[0]} is {how}. Train again.")
     for name, tensor in tensors.items():
         if tensor.shape != expected[name].shape:
             raise FaustnetError(
                 f"{source} does not match its recipe: the shape of {name} is {dimensions(tensor.shape)}, "
-                f"but must be {dimensions(expected[name].shape)}."
+                f"but must be {dimensions(expected[name].shape)}. Train again."
             )
         is_double = tensor.dtype == torch.float64 and expected[name].is_floating_point()  # from FaustClassifier
         if tensor.dtype != expected[name].dtype and not is_double:
             raise FaustnetError(
                 f"{source} does not match its recipe: the type of {name} is {tensor.dtype}, "
-                f"but must be {expected[name].dtype}."
+                f"but must be {expected[name].dtype}. Train again."
             )
-        require(bool(tensor.isfinite().all()), f"{source} cannot be used: {name} contains values that are not finite.")
+        require(
+            bool(tensor.isfinite().all()),
+            f"{source} must contain only finite values, but {name} has NaN or infinity: train again.",
+        )
 
 
 def dimensions(shape: Sequence[int]) -> str:

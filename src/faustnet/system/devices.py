@@ -8,7 +8,7 @@ from shutil import which
 import psutil
 import torch
 
-from faustnet.errors import OUT_OF_MEMORY, FaustnetError, require, unknown
+from faustnet.errors import OUT_OF_MEMORY, FaustnetError, require
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -19,9 +19,9 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))
     if name not in available:
-        raise unknown("device", name, DEVICES)
+        raise FaustnetError(f"device must be {' or '.join(DEVICES)}, got {name!r}.")
     if not available[name]:
-        raise FaustnetError(f"This machine has no {name} device that PyTorch can use: leave --device at auto.")
+        raise FaustnetError(f"PyTorch finds no {name} device on this machine: choose the device auto or cpu.")
     return torch.device(name)
 
 

@@ -35,7 +35,7 @@ def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise FaustnetError(
-            f"{folder} cannot be locked for writing ({error.strerror}): choose another folder, or change its permissions."
+            f"{folder} could not be locked for writing ({error.strerror}): choose another folder, or change its permissions."
         ) from None
     try:
         if isinstance(lock, SoftFileLock):

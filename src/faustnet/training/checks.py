@@ -72,8 +72,8 @@ def _check_buffers(method: Method, before: dict[str, Tensor]) -> None:
     for name, buffer in method.named_buffers():
         if name in before and not torch.equal(buffer, before[name]):
             raise FaustnetError(
-                f"{method.name} changes its buffer {name} in a step, which only a joint method may do: derive it from "
-                "Method, or move the buffer into the layers."
+                f"{method.name} changes its buffer {name} in a step, which a LocalMethod must not do: derive the class "
+                "from Method instead, or move the buffer into the layers."
             )
 
 
@@ -81,5 +81,5 @@ def _check_locality(reached: list[set[str]]) -> None:
     for number, names in enumerate(reached):
         if others := sorted(name for name in names if not name.startswith(f"network.layers.{number}.")):
             raise FaustnetError(
-                f"The loss of layer {number + 1} depends on {others[0]}: detach what it takes from another layer."
+                f"The loss of layer {number + 1} must not depend on {others[0]}: detach the tensors of other layers."
             )

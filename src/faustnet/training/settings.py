@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from faustnet.errors import require, unknown
+from faustnet.errors import require
 from faustnet.nn.precision import PRECISIONS
 from faustnet.training.schedules import SCHEDULES
 
@@ -36,11 +36,10 @@ class TrainingSettings:
         for key in ("epochs", "batch_size", "evaluate_every"):
             value = getattr(self, key)
             require(value >= 1, f"training.{key} must be at least 1, got {value}.")
-        if self.schedule not in ("auto", *SCHEDULES):
-            raise unknown("schedule", self.schedule, ["auto", *SCHEDULES])
-        if self.precision not in PRECISIONS:
-            raise unknown("precision", self.precision, PRECISIONS)
+        for key, choices in (("schedule", ("auto", *SCHEDULES)), ("precision", PRECISIONS)):
+            value = getattr(self, key)
+            require(value in choices, f"training.{key} must be {' or '.join(choices)}, got {value!r}.")
         require(
             self.validation >= 0,
-            f"training.validation must be a fraction below 1 or a number of images, got {self.validation}.",
+            f"training.validation must be 0 (off), a fraction below 1 or a number of images, got {self.validation}.",
         )

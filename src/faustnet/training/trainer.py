@@ -60,7 +60,7 @@ class Trainer:
         if self.batches < 1:
             raise FaustnetError(
                 f"training.batch_size must be at most the number of training images, {len(train.labels)}, got "
-                f"{settings.batch_size}: give a smaller one with --batch-size."
+                f"{settings.batch_size}."
             )
         if settings.batch_size == 1 and method.network.has_batch_norm:
             raise FaustnetError("training.batch_size must be at least 2 for networks with batch norm, got 1.")
@@ -83,7 +83,9 @@ class Trainer:
         name, optimiser = self.settings.schedule, self.optimiser.create()
         if isinstance(self.communicator, RankGrid):
             if name == "greedy":
-                raise FaustnetError("training.schedule greedy trains in one process: start it without torchrun.")
+                raise FaustnetError(
+                    "training.schedule=greedy runs in one process: use another schedule, or start without torchrun."
+                )
             return Sequential(self.method, self.train, optimiser, RankPart(self.method, self.communicator))
         if name == "auto":
             name = "wavefront" if self.device.type == "cuda" and isinstance(self.method, LocalMethod) else "sequential"

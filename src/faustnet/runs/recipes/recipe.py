@@ -78,8 +78,8 @@ class Recipe:
         require(self.seed >= 0, f"seed must be 0 or more, got {self.seed}.")
         require(
             self.training.schedule != "greedy" or not self.data.augmentation,
-            "training.schedule greedy caches activations, so it cannot augment images: use another schedule, or leave "
-            "out flip, crop, cutout, rotation and zoom.",
+            "training.schedule=greedy caches activations, so it does not support augmentation: use another schedule, or "
+            "leave out data.flip, data.crop, data.cutout, data.rotation and data.zoom.",
         )
 
     def build_method(self, shape: Shape, classes: int) -> Method:

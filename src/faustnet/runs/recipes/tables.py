@@ -19,7 +19,7 @@ def recipe_from(table: Mapping[str, Any], defaults: Recipe | None = None) -> Rec
     If the table names another method, the options of the defaults are not used.
     """
     if not isinstance(table, Mapping):
-        raise FaustnetError(f"A recipe must be a table such as {{'dataset': 'digits'}}, got {shown(table)}.")
+        raise FaustnetError(f"A recipe must be a dictionary such as {{'dataset': 'digits'}}, got {shown(table)}.")
     base = as_table(defaults or Recipe())
     if table.get("method", base["method"]) != base["method"]:
         base["options"] = {}
@@ -61,7 +61,7 @@ def set_key(table: dict[str, Any], assignment: str) -> None:
 def assigned(assignment: str) -> tuple[str, Any]:
     """Return the key and the value of an assignment. The value is TOML; anything else is a string."""
     key, separator, text = assignment.partition("=")
-    require(bool(separator), f"A key is set with KEY=VALUE, such as training.epochs=3, got {assignment!r}.")
+    require(bool(separator), f"A recipe key must be set as KEY=VALUE, such as training.epochs=3, got {assignment!r}.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -75,7 +75,7 @@ def put(table: dict[str, Any], key: str, value: Any) -> None:
     for section in sections:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
-            raise FaustnetError(f"{key} cannot be set: {section} is not a section of a recipe.")
+            raise FaustnetError(f"There is no recipe key {key!r}: {section} is a single value, so set {section} itself.")
     table[last] = value
 
 

@@ -31,7 +31,7 @@ def grid_size(parallel: str, ranks: int) -> tuple[int, int]:
     rows, layers = int(grid[1]), int(grid[2])
     require(
         rows * layers == ranks,
-        f"--parallel {parallel} requires {rows * layers} ranks, got {ranks}: start as many, or use another grid.",
+        f"--parallel {parallel} requires {rows * layers} ranks, got {ranks}: start that number, or use another grid.",
     )
     return rows, layers
 
@@ -199,7 +199,7 @@ def balanced_stages(costs: Sequence[int], stages: int) -> list[range]:
     """Divide layers into stages of at least one layer, such that the cost of the most expensive stage is smallest."""
     require(
         stages <= len(costs),
-        f"{len(costs)} layers cannot be divided into {stages} stages: start fewer ranks, or use --parallel data.",
+        f"--parallel needs at least {stages} layers for these ranks, got {len(costs)}: start fewer, or use --parallel data.",
     )
     sums = [0, *accumulate(costs)]
     # For the first n layers: the smallest cost of the most expensive of s + 1 stages, and the start of the last stage.

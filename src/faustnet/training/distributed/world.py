@@ -130,10 +130,11 @@ def _join() -> Ranks:
         f"{', '.join(VARIABLES)} for each.",
     )
     address = os.environ["MASTER_ADDR"]
+    given = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")]
     try:
-        rank, count, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+        rank, count, port = map(int, given)
     except ValueError:
-        raise FaustnetError("RANK, WORLD_SIZE and MASTER_PORT must be whole numbers.") from None
+        raise FaustnetError(f"RANK, WORLD_SIZE and MASTER_PORT must be whole numbers, got {given}.") from None
     require(0 <= rank < count, f"RANK must be from 0 to {count - 1} for WORLD_SIZE={count}, got {rank}.")
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT")
     try:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from faustnet.errors import FaustnetError, require, unknown
+from faustnet.errors import FaustnetError, require
 from faustnet.training.optimisers.base import Optimiser
 from faustnet.training.optimisers.muon import Muon
 from faustnet.training.optimisers.standard import SGD, Adam, AdamW
@@ -34,7 +34,7 @@ class OptimiserSettings:
 
     def __post_init__(self) -> None:
         if self.name not in OPTIMISERS:
-            raise unknown("optimiser", self.name, OPTIMISERS)
+            raise FaustnetError(f"optimiser.name must be {' or '.join(OPTIMISERS)}, got {self.name!r}.")
         if self.decay not in DECAYS:
             raise FaustnetError(f"optimiser.decay must be {' or '.join(DECAYS)}, got {self.decay!r}.")
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):

@@ -103,6 +103,6 @@ def local(method: Method, schedule: str) -> LocalMethod:
     """Return the method if its layers can be trained separately."""
     if not isinstance(method, LocalMethod):
         raise FaustnetError(
-            f"training.schedule {schedule} needs a method with separate layers, which {method.name} is not: use sequential."
+            f"training.schedule must be sequential for {method.name}, whose layers are trained together, got {schedule}."
         )
     return method

@@ -33,7 +33,7 @@ class Greedy(Schedule):
         self.local = local(method, self.name)
         require(
             not self.local.blends_images,
-            "training.schedule greedy caches activations, so it cannot blend images: use another schedule, or no MixUp.",
+            "training.schedule=greedy caches activations, so it does not support MixUp: use another schedule or no MixUp.",
         )
         self.phases = len(method.network)
         self.finished = 0  # layers whose activations are cached
@@ -130,8 +130,8 @@ def allocate(shape: tuple[int, ...], like: Tensor) -> Tensor:
                 file.truncate(size)
         except OSError as error:
             raise FaustnetError(
-                f"The activations of a layer take {size / 2**30:.1f} GiB, which fit neither into memory nor into "
-                f"{tempfile.gettempdir()} ({error.strerror}): set TMPDIR to a folder on a larger disk, and continue the run."
+                f"The activations of a layer need {size / 2**30:.1f} GiB, more than is free in memory or in "
+                f"{tempfile.gettempdir()} ({error.strerror}): set TMPDIR to another folder, then resume the run."
             ) from None
         numbers = np.dtype(str(like.dtype).removeprefix("torch."))
         return torch.from_numpy(np.memmap(file, numbers, mode="r+", shape=shape))
