@@ -36,8 +36,8 @@ def test_what_is_measured_goes_to_the_terminal_and_to_a_file(
     ("words", "sentence"),
     [
         (["stepps"], "did you mean steps?"),
-        (["steps", "--out", "nowhere/bench.json"], "nowhere/bench.json cannot be written (No such file or directory)"),
-        (["steps", "--out", "."], "cannot be written (Is a directory)"),
+        (["steps", "--out", "nowhere/bench.json"], "nowhere/bench.json could not be written (No such file or directory)"),
+        (["steps", "--out", "."], "could not be written (Is a directory)"),
         (["steps", "--seconds", "nan"], "--seconds must be a positive number"),
     ],
 )

@@ -100,19 +100,22 @@ def test_the_table_is_written_with_each_result(
     [
         (
             ["best", "--names", "digits/mpl"],
-            "There is no recipe among the best called 'digits/mpl': did you mean digits/mlp?",
+            "There is no recipe 'digits/mpl': did you mean digits/mlp?",
         ),
         (["best", "--names", "digits/mlp-backprop"], "did you mean digits/mlp?"),
-        (["best", "--names", ","], "--names is empty"),
-        (["best", "--names", "digits/mlp", "--seeds", "0"], "--seeds must be between 1 and 1000, got 0"),
+        (["best", "--names", ","], "--names must contain at least one recipe"),
+        (["best", "--names", "digits/mlp", "--seeds", "0"], "--seeds must be from 1 to 1000, got 0"),
         (["best", "--names", "digits/mlp", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["ablation", "--base", "digits/mpl"], "did you mean digits/mlp?"),
         (["ablation", "--base", "digits/mlp-backprop"], "did you mean digits/mlp?"),
-        (["ablation", "--base", "digits/mlp", "--seeds", "0"], "--seeds must be between 1 and 1000, got 0"),
-        (["ablation", "--base", "cifar10/cwc"], "--base must be a FAUST recipe, and cifar10/cwc trains cwc: choose another"),
+        (["ablation", "--base", "digits/mlp", "--seeds", "0"], "--seeds must be from 1 to 1000, got 0"),
+        (
+            ["ablation", "--base", "cifar10/cwc"],
+            "--base must be a recipe of a FAUST method, got cifar10/cwc, a recipe of cwc",
+        ),
         (
             ["table1", "--methods", "cwc", "--datasets", "digits"],
-            "cwc has no paper recipe (paper/cwc): use --recipes",
+            "There is no paper recipe for cwc (paper/cwc): use --recipes",
         ),
     ],
 )

@@ -276,7 +276,7 @@ def test_a_class_that_cannot_be_added_leaves_the_model_as_it_was(
         (("six", *paths, tmp_path / "bad.png"), "bad.png is not a readable image"),
         (("six", tmp_path / "none.png"), "none.png does not exist"),
         (("six", tmp_path / "empty"), "contains no image"),
-        (("six", *paths, "--out", tmp_path / "nowhere/model"), "cannot be written"),
+        (("six", *paths, "--out", tmp_path / "nowhere/model"), "could not be written"),
     ):
         answer = faustnet("add-class", run, *words, "--device", "cpu")
         assert answer.code == 2
@@ -341,14 +341,14 @@ def test_new_classes_are_studied_by_one_command(faustnet: Command, digits: DataS
 
 def test_what_cannot_be_studied_is_refused() -> None:
     for arguments, sentence in (
-        ((["mnist"], [10], [1], 1), "--classes must be between 0 and 9, got 10"),
+        ((["mnist"], [10], [1], 1), "--classes must be numbers from 0 to 9, got 10"),
         ((["mnist"], [0], [0], 1), "--references must be at least 1, got 0"),
         ((["emnist"], [0], [1], 1), "did you mean mnist"),
-        ((["mnist"], [0], [1], 0), "--seeds must be between 1"),
+        ((["mnist"], [0], [1], 0), "--seeds must be from 1"),
     ):
         with pytest.raises(FaustnetError, match=sentence):
             new_class_jobs(*arguments)
-    with pytest.raises(FaustnetError, match="images to reject called 'cifar10'"):
+    with pytest.raises(FaustnetError, match="--datasets must be mnist or fashion-mnist, got 'cifar10'"):
         rejection_jobs(["cifar10"], 1)
 
 

@@ -20,6 +20,7 @@ from conftest import SMALL, Answer, fitting
 from faustnet.bench import PARTS as BENCH_PARTS
 from faustnet.cli import app, defaults, predictions
 from faustnet.data import DATASETS, DataSet
+from faustnet.data.image_folder import COMMON_SIZE, KEPT_SIZE
 from faustnet.errors import OUT_OF_MEMORY
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import LabelMethod
@@ -343,7 +344,7 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--set", "training.epoch=3"], "did you mean training.epochs?"),
         (["--recipe", "no-such-recipe"], "There is no recipe"),
         (["--widths", "500,0"], "network.widths must be one or more numbers of at least 1"),
-        (["--widths", "500,many"], "--widths takes whole numbers"),
+        (["--widths", "500,many"], "--widths must be whole numbers"),
         (["--batch-size", "2000"], "must be at most the number of training images, 1437, got 2000"),
         (["--set", "options.representatives=500"], "options.representatives must be at most"),
         (["--set", "data.crop=8"], "data.crop must be less than 8"),
@@ -428,6 +429,7 @@ def test_the_help_texts_show_the_defaults_of_the_library() -> None:
     assert list(defaults.RECIPES) == kinds_of_recipes()
     assert list(defaults.DATASETS) == list(DATASETS)
     assert defaults.LARGEST_IMAGE == LARGEST_IMAGE
+    assert (defaults.KEPT_SIZE, defaults.COMMON_SIZE) == (KEPT_SIZE, COMMON_SIZE)
     assert list(defaults.BENCH_PARTS) == list(BENCH_PARTS)
 
 
@@ -457,8 +459,8 @@ def test_a_report_that_cannot_be_made_is_a_sentence(faustnet: Command, run: Path
     (tmp_path / "folder.html").mkdir()
     for words, said in (
         ([tmp_path / "nowhere", "--out", tmp_path / "page.html"], "is not a run"),
-        ([run, "--out", tmp_path / "folder.html"], "cannot be written"),
-        ([run, "--out", tmp_path / "no" / "page.html"], "cannot be written"),
+        ([run, "--out", tmp_path / "folder.html"], "could not be written"),
+        ([run, "--out", tmp_path / "no" / "page.html"], "could not be written"),
         ([run, "--images", "0", "--out", tmp_path / "page.html"], "--images must be at least 1"),
         ([run, "--out", run / "model.safetensors"], "--out must end in .html"),
     ):

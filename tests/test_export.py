@@ -355,7 +355,7 @@ def test_a_missing_package_is_named(
 def test_what_cannot_be_written_is_told_in_a_sentence(faustnet: Command, run: Run, tmp_path: Path) -> None:
     assert "The name of the ONNX file must end in .onnx" in faustnet("export", run.folder, tmp_path / "model.pt").sentence
     assert "is not a run" in faustnet("export", tmp_path, tmp_path / "model.onnx").sentence
-    assert "model.onnx cannot be written" in faustnet("export", run.folder, tmp_path / "nowhere" / "model.onnx").sentence
+    assert "model.onnx could not be written" in faustnet("export", run.folder, tmp_path / "nowhere" / "model.onnx").sentence
     assert not list(tmp_path.iterdir())
 
 

@@ -119,7 +119,9 @@ def test_a_run_that_ends_its_process_again_and_again_is_given_up_and_the_others_
     deadly = Deadly("tuned", "backprop", "digits", "2x24", 0, tmp_path / "notes")
     other = Table1Job("tuned", "backprop", "digits", "2x24", 1)
     dispatcher = Dispatcher([deadly, other], tmp_path, Workers("cpu", jobs=2))
-    with pytest.raises(FaustnetError, match="but not backprop on digits, 2x24, tuned, seed 0: its process"):
+    with pytest.raises(
+        FaustnetError, match="tuned, seed 0 could not be trained, but all other runs are finished: its process"
+    ):
         dispatcher.run()
     assert (tmp_path / "notes").read_text().count("tried") == 2, "beside the other, and alone"
     assert list(results(tmp_path)) == ["digits-2x24-backprop-1.json"]
@@ -155,7 +157,7 @@ def test_a_dask_cluster_trains_and_goes_on_when_it_loses_a_worker(faustnet: Comm
     assert process.returncode == 0, said
     assert len(results(tmp_path / "out")["digits-2x24-faust-tuplet-0.json"]["environment"]["earlier"]) == 1
     answered = faustnet("reproduce", *QUICK_AND_SLOW, "--backend", "dask", "--address", address, "--out", tmp_path / "new")
-    assert f"No dask cluster answers at {address}" in answered.sentence
+    assert f"No dask cluster responds at {address}" in answered.sentence
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "nowhere.invalid:8786", "carrier-pigeon://coop", ""])
@@ -248,7 +250,9 @@ def test_a_worker_that_cannot_see_the_folder_says_so(tmp_path: Path) -> None:
     outcome = answer(JobSpec(tmp_path / "other", "cpu", None, dispatcher.spec.command, 1), job)
     assert outcome.status is Status.NO_COMMAND
     assert dispatcher.spec.claim.take()
-    with pytest.raises(FaustnetError, match=r"cannot see .*: choose an --out that all workers share"):
+    with pytest.raises(
+        FaustnetError, match=r"does not find the files of this command in .*: choose an --out that all workers share"
+    ):
         dispatcher._handle(outcome)
 
 

@@ -267,7 +267,7 @@ def test_curves_of_a_method_with_a_read_out(facts: list[Facts]) -> None:
 
 
 def test_a_page_needs_runs_and_plotly(facts: list[Facts], monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FaustnetError, match="nothing to report"):
+    with pytest.raises(FaustnetError, match="A report needs at least one folder"):
         render_page([])
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(FaustnetError, match=re.escape("pip install 'faustnet[report]'")):

@@ -121,7 +121,8 @@ def test_one_that_diverges_does_not_keep_the_others_from_being_trained(
     monkeypatch.setattr(Trainer, "_check_finite", broken)
     answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path)
     assert answer.code == 2
-    assert "but not backprop on digits, 2x24, tuned, seed 0: The loss is no longer" in answer.sentence
+    failed = "backprop on digits, 2x24, tuned, seed 0 could not be trained, but all other runs are finished: "
+    assert f"{failed}The loss is no longer" in answer.sentence
     assert [*results(tmp_path)] == ["digits-2x24-faust-representative-0.json"]
 
 
@@ -142,7 +143,7 @@ def test_a_users_method_without_recipes_is_in_the_table(
     words = ("reproduce", "table1", *SMALL, "--methods", f"backprop,{OwnMethod.name}", "--seeds", "1", "--out", tmp_path)
     refused = faustnet(*words)
     assert refused.code == 2
-    assert "own_method has no tuned recipe (tuned/digits/own_method): use --recipes default" in refused.sentence
+    assert "There is no tuned recipe for own_method (tuned/digits/own_method): use --recipes default" in refused.sentence
     assert not list(tmp_path.iterdir()), "before any training"
     short = recipe_from({"training": {"epochs": 1}, "network": {"widths": [8]}})
     monkeypatch.setattr(Table1Job, "recipe", property(lambda job: changed(short, {"method": job.method})))
@@ -180,7 +181,7 @@ def test_a_folder_that_takes_nothing_is_said_to_be_one(faustnet: Command, tmp_pa
     (tmp_path / "file").write_text("")
     for command in ("table1", "figure2", "figure3"):
         small = SMALL if command == "table1" else ("--dataset", "digits", "--network", "2x24")
-        assert "cannot be written to" in faustnet("reproduce", command, *small, "--out", tmp_path / "file").sentence
+        assert "could not be written to" in faustnet("reproduce", command, *small, "--out", tmp_path / "file").sentence
 
 
 def test_a_recipe_in_the_working_folder_is_not_taken_for_ours(
@@ -199,7 +200,7 @@ def test_a_result_of_another_recipe_is_neither_used_nor_lost(made: Path, faustne
     path.write_text(text)
     answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path / "out")
     assert answer.code == 2
-    assert "made with another training.epochs, 31 and not 30: move it away" in answer.sentence
+    assert "made with training.epochs = 31 instead of 30: move or delete it" in answer.sentence
     assert path.read_text() == text
 
 
@@ -207,16 +208,19 @@ def test_a_result_of_another_recipe_is_neither_used_nor_lost(made: Path, faustne
     ("words", "said"),
     [
         (["--methods", "backdrop"], "There is no method 'backdrop'"),
-        (["--methods", ""], "Nothing to train"),
-        (["--networks", "3by500"], "like 3x500, not '3by500'"),
+        (["--methods", ""], "--networks and --recipes must each contain at least one name"),
+        (["--networks", "3by500"], "such as 3x500, got '3by500'"),
         (["--datasets", "imagenet"], "choose digits, mnist, fashion-mnist, cifar10"),
         (["--recipes", "best"], "choose paper, tuned, default"),
-        (["--seeds", "0"], "--seeds must be between 1 and 1000, got 0"),
+        (["--seeds", "0"], "--seeds must be from 1 to 1000, got 0"),
         (["--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["--backend", "rey"], "There is no backend 'rey': did you mean ray?"),
-        (["--backend", "dask"], "--backend dask needs the --address of a cluster, like tcp://HOST:8786"),
+        (["--backend", "dask"], "--backend dask needs --address, such as tcp://HOST:8786"),
         (["--address", "HOST:6379"], "add --backend dask or --backend ray"),
-        (["--backend", "ray", "--address", "HOST:6379", "--device", "gpu"], "There is no device 'gpu'"),
+        (
+            ["--backend", "ray", "--address", "HOST:6379", "--device", "gpu"],
+            "--device must be auto or cpu or cuda or mps, got 'gpu'",
+        ),
     ],
 )
 def test_what_cannot_be_reproduced_is_said_in_a_sentence(
@@ -316,10 +320,10 @@ def test_the_study_of_representatives_trains_every_kind_and_number(
     ("words", "said"),
     [
         (["--datasets", "imagenet"], "There is no data set"),
-        (["--network", "3by500"], "like 3x500, not '3by500'"),
+        (["--network", "3by500"], "such as 3x500, got '3by500'"),
         (["--counts", "1,0"], "--counts must be at least 1, got 0"),
         (["--counts", "few"], "whole numbers"),
-        (["--draws", "0"], "--draws must be 1 to 1000, got 0"),
+        (["--draws", "0"], "--draws must be from 1 to 1000, got 0"),
     ],
 )
 def test_a_study_that_cannot_be_is_said_in_a_sentence(

@@ -64,7 +64,7 @@ def calibrate(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Choose the rejection threshold: images that are further away from every class are "unknown".
+    """Choose the rejection threshold: images further than this from every class are "unknown".
 
     The threshold is chosen on images that the model was not trained on. 'faustnet predict --reject' uses it.
     """

@@ -36,7 +36,7 @@ def evaluate(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the accuracy on the test images: of each layer alone, of the first layers together, and of all layers."""
+    """Measure the accuracy on the test images: of each layer alone, of the first 1, 2, … layers together, and of all."""
     with importing():
         from faustnet.report.tables import print_comparison, print_early_exit, print_evaluation
         from faustnet.runs.folder import model_at
@@ -66,9 +66,9 @@ def votes(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare weights for the scores of the layers, on the validation images.
+    """Compare the accuracy of several weightings of the layers, on the validation images.
 
-    The choices are equal weights, only the last layers, and weights fitted to the validation images.
+    The weightings are equal weights, only the last layers, and weights fitted to the validation images.
     """
     with importing():
         from faustnet.report.tables import print_weightings
@@ -80,7 +80,10 @@ def votes(
     model = Run.open(run).model(where)
     recipe, voters = model.recipe, model.method.voters
     require(recipe.training.validation > 0, f"{run} has no validation images: train with --set training.validation=0.1.")
-    require(len(voters) > 1, f"{run} predicts from one layer only, so there are no votes to weight: use another method.")
+    require(
+        len(voters) > 1,
+        f"{run} predicts from one layer only, so there are no weights to compare: choose a run of another method.",
+    )
     data = _read_data(model, data_dir)
     _, held_out = validation_split(recipe, data)
     ways = [asdict(way) for way in compare_weightings(model.method, model.source(held_out.to(where)))]
@@ -88,7 +91,8 @@ def votes(
         print_json({"run": str(run), "voters": voters, "images": len(held_out), "weightings": ways})
         return
     typer.echo(
-        f"{recipe.method} on {printable(data.name)}: weights of the votes, and accuracy on {len(held_out)} validation images"
+        f"{recipe.method} on {printable(data.name)}: weights of the layers, and accuracy on {len(held_out)} validation "
+        "images"
     )
     print_weightings(voters, ways)
 

@@ -19,4 +19,5 @@ RECIPE: dict[str, Any] = {
 RECIPES = ("cifar10", "digits", "mnist", "best/DATASET/NAME", "paper/METHOD", "tuned/DATASET/METHOD")
 DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")
 LARGEST_IMAGE = 512  # pixels per side
+KEPT_SIZE, COMMON_SIZE = 64, 32  # pixels per side
 BENCH_PARTS = ("steps", "scaling", "prediction", "memory", "convolutions", "early-exit", "training")

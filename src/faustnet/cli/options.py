@@ -30,7 +30,7 @@ def numbers(text: str, option: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise FaustnetError(f"{option} takes whole numbers separated by commas, got {text!r}.") from None
+        raise FaustnetError(f"{option} must be whole numbers separated by commas, got {text!r}.") from None
 
 
 def check_writable(path: Path) -> None:
@@ -41,7 +41,7 @@ def check_writable(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise FaustnetError(f"{path} cannot be written ({error.strerror}): choose another path.") from None
+        raise FaustnetError(f"{path} could not be written ({error.strerror}): choose another path.") from None
 
 
 def print_json(content: Any) -> None:

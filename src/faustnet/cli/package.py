@@ -28,7 +28,7 @@ def methods(
         return
     rows = [(m.name, m.summary, "\n".join(f"{o} = {json.dumps(v)}" for o, v in m.options().items())) for m in chosen]
     print_table(("method", "summary", "options, set with --set options.NAME=VALUE"), rows)
-    typer.echo(inspect.getdoc(chosen[0]) if name else "Describe one with: faustnet methods NAME")
+    typer.echo(inspect.getdoc(chosen[0]) if name else "To describe one method, run: faustnet methods NAME")
 
 
 def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
@@ -41,7 +41,7 @@ def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         return
     rows = [(name, about) for name, (_, about) in DATASETS.items()]
     rows.append(("FOLDER", "your own images: FOLDER/CLASS/*.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…"))
-    rows.append(("SHARDS", "your own images, any number of them: a folder written by 'faustnet shards'"))
+    rows.append(("SHARDS", "your own images, which may be larger than memory: a folder written by 'faustnet shards'"))
     rows.append(("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test"))
     print_table(("data set", "description"), rows)
     typer.echo(f"Downloads are stored in {data_folder(data_dir)}.")
@@ -58,7 +58,7 @@ def bench(
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Measure the time and memory of training and prediction, next to backpropagation in plain PyTorch.
+    """Measure the time and memory of training and prediction, compared with backpropagation in plain PyTorch.
 
     All parts together take about 15 minutes on two CPU cores. early-exit and training use Fashion-MNIST and CIFAR-10, which
     are downloaded if they are missing.
@@ -75,7 +75,7 @@ def bench(
         from faustnet.system.devices import choose_device
         from faustnet.system.files import write_whole
     where = choose_device(device)
-    require(where.type != "mps", "The benchmark runs on CPUs and CUDA devices only: use --device cpu.")
+    require(where.type != "mps", "--device must be cpu or cuda for the benchmark, got mps.")
 
     def save(found: dict[str, Any]) -> None:
         if out is not None:

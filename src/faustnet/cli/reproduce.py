@@ -20,19 +20,20 @@ if TYPE_CHECKING:
     from faustnet.reproduce.workers import Workers
 
 reproduce = typer.Typer(
-    help="Reproduce the tables and figures of the paper, and further experiments: train the missing runs, then write them.",
+    help="Reproduce the tables and figures of the paper, and further experiments: train the missing runs, then write the "
+    "tables and figures.",
     no_args_is_help=True,
 )
 
 OUT = Path("runs/reproduce")
 Out = Annotated[Path, typer.Option(help="Folder for the results; results that are already there are reused.")]
-Seeds = Annotated[int, typer.Option(help="Number of random seeds: 0, 1, …")]
+Seeds = Annotated[int, typer.Option(help="Number of random seeds; the seeds are 0, 1, …")]
 Dataset = Annotated[str, typer.Option(help="Data set.")]
 Network = Annotated[str, typer.Option(help="Network: number of layers x units per layer.")]
 
 
-def _listed(about: str) -> object:
-    return typer.Option(help=f"{about}, separated by commas.")
+def _listed(about: str, values: str = "") -> object:
+    return typer.Option(help=f"{about}, separated by commas{values and ': '}{values}.")
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,13 @@ def table1(
     training: Training,
     methods: Annotated[str | None, option("Methods, separated by commas.", "all that have recipes")] = None,
     datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist,cifar10",
-    networks: Annotated[str, _listed("Networks: number of layers x units per layer")] = "3x500,4x800",
+    networks: Annotated[str, _listed("Networks", "number of layers x units per layer")] = "3x500,4x800",
     recipes: Annotated[
         str,
         _listed(
-            "Kinds of recipes: paper (as the paper states them), tuned (the best on validation images), default (default "
-            "settings, for a method without recipes)"
+            "Kinds of recipes",
+            "paper (as the paper states them), tuned (best on validation images), default (default settings, for a method "
+            "without recipes)",
         ),
     ] = "paper,tuned",
     seeds: Seeds = 5,
@@ -132,7 +134,12 @@ def table1(
 
 
 @reproduce.command("figure1")
-def figure1_(dataset: Dataset = "mnist", network: Network = "3x500", out: Out = OUT, data_dir: DataDir = None) -> None:
+def figure1_(
+    dataset: Dataset = "mnist",
+    network: Network = "3x500",
+    out: Annotated[Path, typer.Option(help="Folder for the results; an existing figure in it is overwritten.")] = OUT,
+    data_dir: DataDir = None,
+) -> None:
     """Figure 1: the architecture of a network."""
     with importing():
         from faustnet.reproduce.figures import draw_figure1
@@ -181,7 +188,7 @@ def representatives(
     Not in the paper; uses the tuned recipes. Writes the results to OUT/representatives and OUT/representatives.json, and a
     figure.
     """
-    require(1 <= draws <= 1000, f"--draws must be 1 to 1000, got {draws}.")
+    require(1 <= draws <= 1000, f"--draws must be from 1 to 1000, got {draws}.")
     with importing():
         from faustnet.reproduce.representatives import draw_representatives, representatives_jobs
     point_jobs = representatives_jobs(_names(datasets), network, draws, numbers(counts, "--counts"))
@@ -191,7 +198,9 @@ def representatives(
 @_command
 def best(
     training: Training,
-    names: Annotated[str | None, option("Recipes, for example cifar10/mlp,mnist/mlp.", "all except those of digits")] = None,
+    names: Annotated[
+        str | None, option("Recipes, separated by commas, for example cifar10/mlp,mnist/mlp.", "all except those of digits")
+    ] = None,
     seeds: Seeds = 3,
     twins: Annotated[bool, typer.Option(help="Also train the backprop twin of each recipe.")] = True,
 ) -> None:
@@ -210,7 +219,7 @@ def best(
 @_command
 def ablation(
     training: Training,
-    base: Annotated[str, typer.Option(help="Recipe to change, DATASET/NAME.")] = "cifar10/mlp",
+    base: Annotated[str, typer.Option(help="Recipe to change, as DATASET/NAME.")] = "cifar10/mlp",
     epochs: Annotated[int | None, option("Number of epochs of every run.", "as in the recipe")] = None,
     seeds: Seeds = 3,
 ) -> None:
@@ -229,7 +238,9 @@ def ablation(
 def new_classes(
     training: Training,
     datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist",
-    classes: Annotated[str, _listed("Numbers of the classes to leave out, one in each run")] = "0,1,2,3,4,5,6,7,8,9",
+    classes: Annotated[
+        str, typer.Option(help="Classes to leave out, as numbers separated by commas; each run leaves out one.")
+    ] = "0,1,2,3,4,5,6,7,8,9",
     references: Annotated[str, _listed("Numbers of references per class")] = "1,10",
     seeds: Seeds = 1,
 ) -> None:
@@ -248,9 +259,9 @@ def new_classes(
 @_command
 def rejection(
     training: Training,
-    datasets: Annotated[str, _listed("Data sets to train on (mnist and fashion-mnist; each rejects the other)")] = (
-        "mnist,fashion-mnist"
-    ),
+    datasets: Annotated[
+        str, _listed("Data sets to train on", "mnist, fashion-mnist. The images of the other one are unknown")
+    ] = "mnist,fashion-mnist",
     seeds: Seeds = 3,
 ) -> None:
     """Measure how well FAUST and backprop distinguish images of another data set from images of known classes.

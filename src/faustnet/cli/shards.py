@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from faustnet.cli.defaults import LARGEST_IMAGE
+from faustnet.cli.defaults import COMMON_SIZE, KEPT_SIZE, LARGEST_IMAGE
 from faustnet.cli.options import DataDir
 from faustnet.system.interrupts import importing
 
@@ -19,8 +19,8 @@ def shards(
     image_size: Annotated[
         int,
         typer.Option(
-            help="Height and width in pixels, for a folder of images; 0 keeps their size if they all have the same small "
-            "size.",
+            help="Height and width in pixels, for a folder of images; 0 keeps their size if all have the same size of "
+            f"at most {KEPT_SIZE} pixels, and is {COMMON_SIZE} otherwise.",
             min=0,
             max=LARGEST_IMAGE,
         ),

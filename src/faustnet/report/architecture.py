@@ -36,7 +36,7 @@ def draw_architecture(facts: Mapping[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
     layers = facts["layers"]
-    require(bool(layers), "There is no layer to draw: give the sizes of at least one layer.")
+    require(bool(layers), "layers must contain at least one layer, got none.")
     height = TOP + len(layers) * (ROW + GAP) + BOTTOM
     figure = Figure(figsize=(WIDTH * CM, height * CM))
     axes = figure.add_axes((0, 0, 1, 1))

@@ -72,7 +72,7 @@ def figure2(facts: Mapping[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
     layers, names = facts["layers"], facts["class_names"]
-    require(bool(layers and facts["labels"]), "There is no layer to draw: give the points of at least one layer.")
+    require(bool(layers and facts["labels"]), "facts must contain the points of at least one layer, got none.")
     columns = len(layers) if len(layers) < 4 else 2 if len(layers) == 4 else 3
     rows = math.ceil(len(layers) / columns)
     side = min((WIDTH - MARGIN) / columns - MARGIN, WIDEST)
@@ -132,7 +132,7 @@ def figure3(facts: Mapping[str, Any]) -> Figure:
 
     panels = [(panel["title"], [curve for curve in panel["curves"] if _known(curve)]) for panel in facts["panels"]]
     labels = list(dict.fromkeys(curve["label"] for _, curves in panels for curve in curves))
-    require(bool(labels), "There is no curve to draw: give the accuracies of at least one run.")
+    require(bool(labels), "facts must contain the accuracies of at least one run, got none.")
     figure = Figure(figsize=(WIDTH * CM, 7.6 * CM), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
     for panel, (title, curves) in zip(axes, panels, strict=True):
@@ -176,7 +176,7 @@ def draw_choices(points: Sequence[Mapping[str, Any]]) -> Figure:
     """
     from matplotlib.figure import Figure
 
-    require(bool(points), "There is no point to draw: train at least one run.")
+    require(bool(points), "points must contain the result of at least one run, got none.")
     datasets = list(dict.fromkeys(point["dataset"] for point in points))
     kinds = list(dict.fromkeys(point["kind"] for point in points))
     figure = Figure(figsize=(WIDTH * CM, 7.6 * CM), layout="constrained")
@@ -213,5 +213,5 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
         for path, drawn in zip(paths, (png, svg), strict=True):
             write_whole(path, drawn.getvalue())
     except OSError as error:
-        raise FaustnetError(f"{folder} cannot be written to ({error.strerror}): choose another folder.") from None
+        raise FaustnetError(f"{folder} could not be written to ({error.strerror}): choose another folder.") from None
     return paths

@@ -25,7 +25,7 @@ Facts = Mapping[str, Any]  # about one run, from `inspect_run`
 def render_page(runs: list[dict[str, Any]]) -> str:
     """Return the page for runs that `inspect_run` describes."""
     if not runs:
-        raise FaustnetError("There is nothing to report: give at least one folder of a finished run.")
+        raise FaustnetError("A report needs at least one folder of a finished run, got none.")
     names = _distinct([str(run["name"]) for run in runs])
     runs = [{**run, "name": name} for run, name in zip(runs, names, strict=True)]
     plotly, script = plotly_script(), _read("page.js")
@@ -233,7 +233,9 @@ def _confusion(run: Facts) -> str:
 def _representatives(runs: list[dict[str, Any]]) -> str:
     """Return the section on representatives, or nothing if no run has any."""
     cards = _cards(runs, _portraits)
-    about = "The training images that represent each class. An image is assigned to the class of the closest ones."
+    about = (
+        "The training images that represent each class. An image is assigned to the class whose representatives are closest."
+    )
     section = f'\n<section>\n<h2>Representatives</h2>\n<p>{about}</p>\n<div class="cards">\n{cards}\n</div>\n</section>\n'
     return section if cards else ""
 

@@ -98,13 +98,13 @@ class AblationJob(Job):
     seed: int
 
     def __post_init__(self) -> None:
-        check_known("recipe among the best called", [self.base], best_names())
+        check_known("recipe", [self.base], best_names())
         method = BestJob(self.base, self.seed).recipe.method
         require(
             issubclass(method_named(method), Faust),
-            f"--base must be a FAUST recipe, and {self.base} trains {method}: choose another recipe.",
+            f"--base must be a recipe of a FAUST method, got {self.base}, a recipe of {method}.",
         )
-        check_known("change called", [self.change], dict(CHANGES))
+        check_known("change", [self.change], dict(CHANGES))
 
     @property
     def recipe(self) -> Recipe:

@@ -24,7 +24,7 @@ class BestJob(Job):
 
     def __post_init__(self) -> None:
         if FAMILY + self.name not in shipped_recipes():
-            raise unknown("recipe among the best called", self.name, best_names())
+            raise unknown("recipe", self.name, best_names())
 
     @property
     def recipe(self) -> Recipe:
@@ -50,8 +50,8 @@ def best_jobs(names: list[str] | None, seeds: int, *, twins: bool) -> list[BestJ
     check_seeds(seeds)
     if names is None:
         names = [name for name in best_names() if not name.startswith("digits/")]
-    check_known("recipe among the best called", names, best_names())
-    require(bool(names), "--names is empty: name at least one recipe, e.g. digits/mlp.")
+    check_known("recipe", names, best_names())
+    require(bool(names), "--names must contain at least one recipe, such as digits/mlp, got none.")
     shipped = shipped_recipes()
     pairs = [[name, name + TWIN] if twins and FAMILY + name + TWIN in shipped else [name] for name in names]
     return list(dict.fromkeys(BestJob(name, seed) for seed in range(seeds) for pair in pairs for name in pair))

@@ -28,7 +28,7 @@ from faustnet.training.signals import on_signals
 ATTEMPTS = 2  # at a job whose worker dies while others run; one more follows with no other job running
 TABLE_SHARE = 0.1  # of the time, at most, for writing the table during training: a large table takes a second
 NO_WORKERS = (
-    "The workers die before they begin: check that there is enough memory, and run the same command with fewer --jobs."
+    "The worker processes ended before they started to train: check that there is enough memory, or use fewer --jobs."
 )
 
 
@@ -84,8 +84,8 @@ class Dispatcher:
                 self._train_by_workers()
         if self.failures:
             (job, reason), *others = self.failures.items()
-            more = f" (and {len(others)} more)" if others else ""
-            raise FaustnetError(f"All other runs are trained, but not {job}: {reason}{more}")
+            more = f" and {len(others)} more" if others else ""
+            raise FaustnetError(f"{job}{more} could not be trained, but all other runs are finished: {reason}")
 
     def _train_all(self, jobs: Sequence[Job], train: Callable[[list[Job]], bool]) -> None:
         """Train unclaimed jobs until each has a result or has failed. `train` returns whether a worker died."""
@@ -160,7 +160,8 @@ class Dispatcher:
             raise outcome.error
         elif status is Status.NO_COMMAND and not self.stopped and self.spec.claim.file.exists():
             raise FaustnetError(
-                f"A worker on {outcome.host} cannot see {self.spec.out}: choose an --out that all workers share."
+                f"The worker on {outcome.host} does not find the files of this command in {self.spec.out}: choose an --out "
+                "that all workers share."
             )
 
     def _look(self) -> None:

@@ -69,7 +69,7 @@ def draw_figure2(
             shutil.rmtree(folder, ignore_errors=True)
         facts = _facts(path)
         if recipe_from(facts["recipe"]) != job.recipe:
-            raise FaustnetError(f"{path} was made with another recipe: move it away, or choose another --out.")
+            raise FaustnetError(f"{path} was made with another recipe: move or delete it, or choose another --out.")
         return save(figure2(facts), out / "figures", "figure2")
 
 
@@ -100,7 +100,7 @@ def _facts(path: Path) -> dict[str, Any]:
             return facts
     except (ValueError, LookupError, TypeError, RecursionError):
         pass
-    raise FaustnetError(f"{path} is damaged: delete it to make it again.")
+    raise FaustnetError(f"{path} is damaged: delete it and run the same command again.")
 
 
 def draw_figure3(out: Path, dataset: str, network: str, seeds: int, workers: Workers) -> list[Path]:

@@ -78,14 +78,14 @@ class Table1Job(Job):
     def __post_init__(self) -> None:
         check_known("family of recipes", [self.family], FAMILIES)
         check_known("method", [self.method], METHODS)
-        check_known("data set in this table called", [self.dataset], DATASETS)
+        check_known("data set", [self.dataset], DATASETS)
         if not re.fullmatch(r"[1-9]\d?x[1-9]\d{0,4}", self.network):
-            raise FaustnetError(f"A network is given as LAYERSxUNITS, like 3x500, not {self.network!r}.")
+            raise FaustnetError(f"A network must be LAYERSxUNITS, such as 3x500, got {self.network!r}.")
         if self.family != DEFAULT and self.recipe_name not in shipped_recipes():
             others = ", ".join(methods_with_recipes([self.family], [self.dataset]))
             raise FaustnetError(
-                f"{self.method} has no {self.family} recipe ({self.recipe_name}): use --recipes {DEFAULT} to train it with "
-                f"default settings, another of --recipes {', '.join(FAMILIES)}, or --methods among {others}."
+                f"There is no {self.family} recipe for {self.method} ({self.recipe_name}): use --recipes {DEFAULT} for "
+                f"default settings, or choose --methods from {others}."
             )
 
     @property
@@ -108,7 +108,7 @@ class Table1Job(Job):
 
 
 def check_seeds(seeds: int) -> None:
-    require(1 <= seeds <= 1000, f"--seeds must be between 1 and 1000, got {seeds}.")
+    require(1 <= seeds <= 1000, f"--seeds must be from 1 to 1000, got {seeds}.")
 
 
 def check_known(what: str, names: Iterable[str], known: Collection[str]) -> None:

@@ -96,7 +96,7 @@ def new_class_jobs(
     check_seeds(seeds)
     check_known("data set", datasets, DATASETS)
     for number in classes:
-        require(0 <= number < CLASSES, f"--classes must be between 0 and {CLASSES - 1}, got {number}.")
+        require(0 <= number < CLASSES, f"--classes must be numbers from 0 to {CLASSES - 1}, got {number}.")
     for count in references:
         require(count >= 1, f"--references must be at least 1, got {count}.")
     every = product(range(seeds), references, datasets, classes)

@@ -6,11 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
+from faustnet.errors import require
 from faustnet.methods import Faust
 from faustnet.nn.references import known_score, score_margin
 from faustnet.report.paper import dataset_rank, dataset_title
 from faustnet.report.table1 import ours
-from faustnet.reproduce.jobs import Job, Load, Table1Job, check_known, check_seeds, on_validation
+from faustnet.reproduce.jobs import Job, Load, Table1Job, check_seeds, on_validation
 from faustnet.reproduce.results import Cells, ResultTable, grouped, method_titles, percent
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed
@@ -92,7 +93,8 @@ def scores_of(model: Model) -> dict[str, Callable[[Tensor], Tensor]]:
 def rejection_jobs(datasets: Sequence[str], seeds: int) -> list[RejectionJob]:
     """Return jobs for both methods on every data set, seed by seed."""
     check_seeds(seeds)
-    check_known("data set with images to reject called", datasets, UNKNOWN)
+    for name in datasets:
+        require(name in UNKNOWN, f"--datasets must be {' or '.join(UNKNOWN)}, got {name!r}.")
     every = [(dataset, method, seed) for seed in range(seeds) for dataset in datasets for method in COMPARED]
     return list(dict.fromkeys(RejectionJob(*one) for one in every))
 

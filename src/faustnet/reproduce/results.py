@@ -32,7 +32,7 @@ def writing_to(out: Path) -> Iterator[None]:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FaustnetError(f"{out} cannot be written to ({error.strerror}): choose another --out.") from None
+        raise FaustnetError(f"{out} could not be written to ({error.strerror}): choose another --out.") from None
     with folder_lock(out, wait=True):
         yield
 
@@ -74,7 +74,9 @@ class ResultTable:
             try:
                 job = self.job.of_result(result)
             except (LookupError, TypeError, FaustnetError) as error:
-                raise FaustnetError(f"{path} is not a result of 'reproduce {self.name}' ({error}): move it away.") from None
+                raise FaustnetError(
+                    f"{path} is not a result of 'faustnet reproduce {self.name}' ({error}): move or delete it."
+                ) from None
             if job.file(out) == path and is_done(job, out):
                 found.append(result)
         return found
@@ -146,7 +148,7 @@ def is_done(job: Job, out: Path) -> bool:
         return False
     for key, (before, now) in differences(recipe_from(read_result(path)["recipe"]), job.recipe).items():
         raise FaustnetError(
-            f"{path} was made with another {key}, {before!r} and not {now!r}: move it away, or choose another --out."
+            f"{path} was made with {key} = {before!r} instead of {now!r}: move or delete it, or choose another --out."
         )
     return True
 

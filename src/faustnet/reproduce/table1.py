@@ -58,7 +58,7 @@ TABLE = ResultTable(Table1Job, summary, ("method", "dataset", "network", "recipe
 
 def reproduce_table1(jobs: list[Table1Job], out: Path, workers: Workers) -> None:
     if not jobs:
-        raise FaustnetError("Nothing to train: give at least one of --methods, --datasets, --networks and --recipes.")
+        raise FaustnetError("--methods, --datasets, --networks and --recipes must each contain at least one name.")
     there = sum(is_done(job, out) for job in jobs)
     cells = reproduce(TABLE, jobs, out, workers)
     count = f"{len(jobs) - there} runs were trained, {there} were there already" if there else f"{len(jobs)} runs"

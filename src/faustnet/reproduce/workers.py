@@ -43,17 +43,19 @@ class Workers:
         if self.backend not in BACKENDS:
             raise unknown("backend", self.backend, BACKENDS)
         if self.here:
-            require(self.address is None, "--address is the address of a cluster: add --backend dask or --backend ray.")
+            require(
+                self.address is None,
+                "--address needs a cluster: add --backend dask or --backend ray, or leave out --address.",
+            )
             choose_device(self.device)
         else:
             example = "tcp://HOST:8786" if self.backend == "dask" else "HOST:6379"
             require(
                 bool(self.address),
-                f"--backend {self.backend} needs the --address of a cluster, like {example}; "
-                "leave out --backend to use this machine.",
+                f"--backend {self.backend} needs --address, such as {example}: add it, or leave out --backend to "
+                "use this machine.",
             )
-            if self.device not in DEVICES:
-                raise unknown("device", self.device, DEVICES)
+            require(self.device in DEVICES, f"--device must be {' or '.join(DEVICES)}, got {self.device!r}.")
 
     @property
     def here(self) -> bool:
@@ -111,7 +113,7 @@ def _dask(workers: Workers, most: int) -> Iterator[Pool]:
             yield Pool(min(workers.jobs or slots, most), ())
         except (CancelledError, CommClosedError):
             raise FaustnetError(
-                f"The dask cluster at {workers.address} no longer answers: run the same command to continue."
+                f"The dask cluster at {workers.address} stopped responding: run the same command again to continue."
             ) from None
 
 
@@ -150,7 +152,7 @@ def _connecting(workers: Workers) -> Iterator[None]:
         ) from None
     except (OSError, ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise FaustnetError(f"No {backend} cluster answers at {workers.address} ({reason}): check --address.") from None
+        raise FaustnetError(f"No {backend} cluster responds at {workers.address} ({reason}): check --address.") from None
 
 
 @contextmanager
