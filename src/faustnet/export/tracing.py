@@ -121,6 +121,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.ERROR)
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
             warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
             warnings.filterwarnings("ignore", "Dynamo detected a call to a `functools.lru_cache`", UserWarning)
             yield
