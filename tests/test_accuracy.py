@@ -26,7 +26,7 @@ def test_all_of_the_objective_together_reaches_96_percent_on_digits(name: str, f
     assert json.loads(answer.out)["test_accuracy"] >= 0.96
 
 
-@pytest.mark.parametrize(("dataset", "epochs", "bar"), [("mnist", 5, 0.975), ("cifar10", 10, 0.50)])
+@pytest.mark.parametrize(("dataset", "epochs", "bar"), [("mnist", 3, 0.975), ("cifar10", 4, 0.50)])
 def test_faust_representative_with_its_defaults(
     dataset: str, epochs: int, bar: float, large_data: Path, faustnet: Command, tmp_path: Path
 ) -> None:

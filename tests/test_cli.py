@@ -244,7 +244,7 @@ def test_a_prediction_may_stop_at_the_first_layer_that_is_sure(
     assert [entry["layers"] for entry in thorough] == [2, 2, 2]
     assert [entry["class_name"] for entry in thorough] == [entry["class_name"] for entry in whole]
     assert "layers used" in faustnet(*words, "--exit-margin", "0").out
-    assert "margin for early exit must be 0 or more" in faustnet(*words, "--exit-margin", "nan").sentence
+    assert "margin for early exit, must be 0 or more, got nan" in faustnet(*words, "--exit-margin", "nan").sentence
     assert "layers must be left out for early exit" in faustnet("evaluate", run, "--early-exit", "--layers", "1").sentence
     assert "exclude each other" in faustnet(*words, "--exit-margin", "0", "--layers", "1").sentence
 

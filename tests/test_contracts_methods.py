@@ -56,7 +56,7 @@ def test_a_title_is_an_attribute_of_the_class() -> None:
 
 @pytest.mark.parametrize("name", ["lion", "AdamW", ""])
 def test_an_optimiser_that_does_not_exist_is_refused(name: str) -> None:
-    with pytest.raises(FaustnetError, match=f"optimiser '{name}'"):
+    with pytest.raises(FaustnetError, match=f"optimiser.name must be adam or adamw or sgd or muon, got '{name}'"):
         OptimiserSettings(name)
 
 

@@ -347,7 +347,7 @@ def test_a_missing_package_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     answer = faustnet("export", run.folder, tmp_path / "model.onnx")
-    assert f"needs {package}: install it with pip install 'faustnet[export]'" in answer.sentence
+    assert f"needs the package {package}: install it with pip install 'faustnet[export]'" in answer.sentence
     assert not list(tmp_path.iterdir())
 
 

@@ -107,11 +107,11 @@ def check_method(
             check_layer(layer, rows)
             rows = copy.deepcopy(layer).eval()(rows)[0]
     _check_scores(checked)
-    _check_losses(checked)
-    _check_continuing(method, network, options)
-    _check_prediction(method, network, options)
-    if issubclass(method, LocalMethod):
-        _check_schedules(method, network, options)
+    _check_losses(checked)  # trains it to the end
+    _check_continuing(checked, method, network, options)
+    _check_prediction(checked, method, network, options)
+    if isinstance(checked.method, LocalMethod):
+        _check_schedules(checked.method, method, network, options)
 
 
 def _check_class(method: type[Method]) -> None:
@@ -183,8 +183,8 @@ def _check_losses(trainer: Trainer) -> None:
         require(fell, f"The loss of {learner} of {name} did not fall in {EPOCHS} epochs: {first} became {last}.")
 
 
-def _check_continuing(*about: Any) -> None:
-    whole, begun, continued = _trained(*about), _trainer(*about), _trainer(*about)
+def _check_continuing(whole: Trainer, *about: Any) -> None:
+    begun, continued = _trainer(*about), _trainer(*about)
     half = EPOCHS * BATCHES // 2 + 1
 
     def stop() -> None:
@@ -198,8 +198,7 @@ def _check_continuing(*about: Any) -> None:
     _require_equal(continued.method, whole.method, "a training that was stopped and continued")
 
 
-def _check_prediction(method: type[Method], network: NetworkSettings, options: Mapping[str, Any]) -> None:
-    trainer = _trained(method, network, options)
+def _check_prediction(trainer: Trainer, method: type[Method], network: NetworkSettings, options: Mapping[str, Any]) -> None:
     images, name = trainer.train.plain(torch.arange(BATCH)), method.name
     with evaluating(trainer.method):
         scores = trainer.method.votes(images)
@@ -213,15 +212,13 @@ def _check_prediction(method: type[Method], network: NetworkSettings, options: M
     )
 
 
-def _check_schedules(method: type[LocalMethod], network: NetworkSettings, options: Mapping[str, Any]) -> None:
-    sequential, wavefront = (_trained(method, network, options, schedule) for schedule in ("sequential", "wavefront"))
-    _require_equal(wavefront.method, sequential.method, "the wavefront schedule")
-    if not sequential.method.blends_images:
-        before = {key: value.clone() for key, value in _trainer(method, network, options).method.named_parameters()}
-        greedy = _trained(method, network, options, "greedy").method
-        for key, parameter in greedy.named_parameters():
+def _check_schedules(sequential: LocalMethod, *about: Any) -> None:
+    _require_equal(_trained(*about, "wavefront").method, sequential, "the wavefront schedule")
+    if not sequential.blends_images:
+        before = dict(_trainer(*about).method.named_parameters())
+        for key, parameter in _trained(*about, "greedy").method.named_parameters():
             moved = not parameter.requires_grad or not torch.equal(parameter, before[key])
-            require(moved, f"The greedy schedule does not train {key} of {method.name}.")
+            require(moved, f"The greedy schedule does not train {key} of {sequential.name}.")
 
 
 def _require_equal(one: Method, other: Method, what: str) -> None:
