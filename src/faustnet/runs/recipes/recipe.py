@@ -7,7 +7,7 @@ from typing import Any
 from faustnet.data import STREAM, Augmentation
 from faustnet.errors import require
 from faustnet.methods import Method, PredictionSettings, build, method_named
-from faustnet.nn.network import NetworkSettings, Shape
+from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.runs.recipes.values import convert_values
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
