@@ -293,7 +293,7 @@ def test_a_run_is_calibrated_by_one_command(faustnet: Command, whole: Run, digit
     assert "run 'faustnet calibrate RUN'" in faustnet("predict", run, *paths, "--reject", "--device", "cpu").sentence
     answer = faustnet("calibrate", run, "--accept", "0.9", "--device", "cpu")
     assert answer.code == 0
-    assert "rejects 20 of these 200 images of known classes, 10.00%" in answer.out
+    assert "rejects 20 of these 200 images of known classes (10.00%)" in answer.out
     _, held_out = digits.train.split(200, seed=0)
     assert Run(run).model().threshold == whole.model().calibrate(held_out.pixels, 0.9).threshold
     found = json.loads(faustnet("predict", run, *paths, "--reject", "--json", "--device", "cpu").out)

@@ -172,7 +172,7 @@ def test_keys_can_be_set_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ("epochs", "set as KEY=VALUE, such as training.epochs=3, got 'epochs'"),
+        ("epochs", "set with --set KEY=VALUE, such as --set training.epochs=3, got 'epochs'"),
         ("", "got ''"),
         ("method.x=1", "no recipe key 'method.x': method is a single value"),
     ],

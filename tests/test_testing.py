@@ -84,7 +84,7 @@ class Detached(PlainLayer):
     [
         (OneOutput, "must return two tensors"),
         (WrongSize, r"embedding of WrongSize must have shape \(6, 5\), got \(6, 12\)"),
-        (Random, "draw no random numbers"),
+        (Random, "draw random numbers in training mode only"),
         (Centred, "depend on the other rows"),
         (Counting, "changes its buffer seen in evaluation mode"),
         (Detached, "has no gradient"),
@@ -156,7 +156,7 @@ class OwnTied(OwnMethod):
         (Unannotated, "'scale' of Unannotated has no type annotation"),
         (OwnsParameter, "sharpness outside its layers"),
         (Crossing, r"The loss of layer 2 must not depend on network\.layers\.0\.linear\.weight"),
-        (Forgetful, "state_dict of own-method is not the whole model"),
+        (Forgetful, "state_dict of own-method does not contain everything that prediction needs"),
         (Remembering, "changes its buffer vectors in a step"),
         (Constant, "did not fall"),
         (Transposed, "scores of own-method must have shape"),

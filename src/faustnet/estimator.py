@@ -214,7 +214,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         X = self._checked(X)
         if (X.ndim == 2) != (self.scaler_ is not None):
             known = "a table" if self.scaler_ is not None else f"images of {'×'.join(map(str, self.model_.shape))}"
-            raise BadInput(f"X must be like the fitted data, {known}, got {X.ndim} dimensions.")
+            raise BadInput(f"X must have the form of the training data, {known}, got {X.ndim} dimensions.")
         return self.model_.source(self.model_.images(self._pixels(X)))
 
     def _log_odds(self, X: Any) -> np.ndarray:

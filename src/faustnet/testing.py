@@ -49,7 +49,7 @@ def check_layer(layer: Layer, sample: Tensor) -> None:
         sample.dim() == 2 and len(sample) > 1, f"sample must have shape (R, inputs) with R > 1, got {tuple(sample.shape)}."
     )
     require(
-        sample.shape[1] == layer.inputs, f"{name}.inputs is {layer.inputs}, but sample has {sample.shape[1]} values a row."
+        sample.shape[1] == layer.inputs, f"{name}.inputs is {layer.inputs}, but sample has {sample.shape[1]} values per row."
     )
     layer = copy.deepcopy(layer)
     layer.train()
@@ -67,7 +67,8 @@ def check_layer(layer: Layer, sample: Tensor) -> None:
     _check_shape(f"The embedding of {name}", embedding, (len(sample), layer.embedding_size))
     require(
         _close(embedding, again[1]),
-        f"{name} gives different embeddings for the same rows in evaluation mode: draw no random numbers.",
+        f"{name} gives different embeddings for the same rows in evaluation mode: draw "
+        "random numbers in training mode only.",
     )
     same = _close(embedding[:1], first[1]) and _close(activation[:1], first[0])
     require(same, f"{name} makes an embedding depend on the other rows in evaluation mode: use stored statistics.")
@@ -82,7 +83,8 @@ def check_layer(layer: Layer, sample: Tensor) -> None:
     if layer.batch_key is not None:
         require(
             type(layer) in BATCHED,
-            f"{name} has a batch_key, but no batched version in faustnet.nn.batched.BATCHED: return None.",
+            f"{name} has a batch_key, but no batched version: add one to "
+            "faustnet.nn.batched.BATCHED, or return None as batch_key.",
         )
 
 
@@ -160,7 +162,7 @@ def _check_scores(trainer: Trainer) -> None:
         _check_shape(f"The scores of {method.name}", scores, (len(method.voters), BATCH, CLASSES))
         require(
             _close(scores, method.votes(images)),
-            f"{method.name} gives different scores for the same images: draw no random numbers.",
+            f"{method.name} gives different scores for the same images: do not draw random numbers in scores.",
         )
 
 
@@ -180,7 +182,11 @@ def _check_losses(trainer: Trainer) -> None:
     trainer.run(lambda: None, lambda epoch: None)
     for learner, first, last in zip(method.learners, trainer.history[0].losses, trainer.history[-1].losses, strict=True):
         fell = first is not None and last is not None and last < first
-        require(fell, f"The loss of {learner} of {name} did not fall in {EPOCHS} epochs: {first} became {last}.")
+        require(
+            fell,
+            f"The loss of {learner} of {name} did not fall in {EPOCHS} epochs: it was {first} in "
+            f"the first and {last} in the last epoch.",
+        )
 
 
 def _check_continuing(whole: Trainer, *about: Any) -> None:
@@ -195,7 +201,7 @@ def _check_continuing(whole: Trainer, *about: Any) -> None:
     tensors, facts = begun.state_on_host()
     continued.restore({name: tensor.clone() for name, tensor in tensors.items()}, facts)
     continued.run(lambda: None, lambda epoch: None)
-    _require_equal(continued.method, whole.method, "a training that was stopped and continued")
+    _require_equal(continued.method, whole.method, "an uninterrupted training and one that was stopped and continued")
 
 
 def _check_prediction(trainer: Trainer, method: type[Method], network: NetworkSettings, options: Mapping[str, Any]) -> None:
@@ -208,12 +214,13 @@ def _check_prediction(trainer: Trainer, method: type[Method], network: NetworkSe
     with evaluating(fresh):
         same = _close(scores, fresh.votes(images))
     require(
-        same, f"The state_dict of {name} is not the whole model: store the data for prediction in parameters or buffers."
+        same,
+        f"The state_dict of {name} does not contain everything that prediction needs: store it in parameters or buffers.",
     )
 
 
 def _check_schedules(sequential: LocalMethod, *about: Any) -> None:
-    _require_equal(_trained(*about, "wavefront").method, sequential, "the wavefront schedule")
+    _require_equal(_trained(*about, "wavefront").method, sequential, "the sequential and the wavefront schedule")
     if not sequential.blends_images:
         before = dict(_trainer(*about).method.named_parameters())
         for key, parameter in _trained(*about, "greedy").method.named_parameters():
@@ -224,7 +231,7 @@ def _check_schedules(sequential: LocalMethod, *about: Any) -> None:
 def _require_equal(one: Method, other: Method, what: str) -> None:
     theirs = other.state_dict()
     for key, tensor in one.state_dict().items():
-        require(_close(tensor, theirs[key]), f"{key} of {one.name} differs after {what}.")
+        require(_close(tensor, theirs[key]), f"{key} of {one.name} differs between {what}.")
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

@@ -67,7 +67,7 @@ class _Table(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if type(key) is not str:
-            raise ValueError("it is inconsistent")
+            raise ValueError("it has a key that is not a string")
         super().__setitem__(key, value)
 
 

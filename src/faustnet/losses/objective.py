@@ -138,8 +138,8 @@ def reference_tuplet_loss(
     references = embedding.shape[-2] - batch
     if classes < 1 or references < 1 or references % classes:
         raise FaustnetError(
-            f"embedding must have B + classes · K rows: {embedding.shape[-2]} rows for {batch} labels leave {references} "
-            f"references, which is not a positive multiple of classes={classes}."
+            f"embedding must have B + classes · K rows for B labels, with K at least 1, got {embedding.shape[-2]} rows for "
+            f"{batch} labels and classes={classes}."
         )
     check_labels(labels, torch.Size((*embedding.shape[:-2], batch)), classes)
     check_tuplet_options(scale, label_smoothing)

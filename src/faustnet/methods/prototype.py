@@ -82,7 +82,7 @@ class FaustPrototype(FaustSharedReferences, LocalMethod):
         """Inputs that barely activate a layer are closest to every prototype, unless all embeddings have one length."""
         require(
             all(layer.unit for layer in self._layers),
-            "Rejecting images with faust-prototype needs network.length=unit, got free: train again with that setting.",
+            "network.length must be unit or learned to reject images with faust-prototype, got free: train again.",
         )
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:

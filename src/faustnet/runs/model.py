@@ -166,7 +166,7 @@ class Model:
         others by at least `threshold`.
         """
         source = self.source(self.images(pixels))
-        require(threshold >= 0, f"threshold, the margin for early exit, must be 0 or more, got {threshold}.")
+        require(threshold >= 0, f"threshold (--exit-margin) must be 0 or more, got {threshold}.")
         found: list[EarlyPrediction] = []
         with evaluating(self.method):
             for chunk in chunks(source, self.method):
@@ -234,7 +234,7 @@ class Model:
     def measure(self, images: Images, layers: Sequence[int] | None = None, *, early_exit: bool = False) -> dict[str, Any]:
         """Return the accuracy on these images and the cost of a prediction, as values for JSON."""
         source = self.source(images)
-        require(layers is None or not early_exit, "layers must be left out for early exit, which uses all layers in order.")
+        require(layers is None or not early_exit, "layers and early exit exclude each other: leave out one of them.")
         exits = (
             {"early_exit": [asdict(line) for line in early_exits(self._faust("Early exit"), source)]} if early_exit else {}
         )
