@@ -321,7 +321,7 @@ def test_shards_are_made_and_used_by_commands(
     )
     assert "of images are read from the disk during training" in streamed.err
     read = faustnet("train", "--dataset", tmp_path / "shards", *small, "--out", tmp_path / "read")
-    assert "of images fit in memory and were read" in read.err
+    assert "of images were loaded into memory" in read.err
     one, other = (json.loads((tmp_path / run / "history.json").read_text()) for run in ("streamed", "read"))
     assert [epoch | {"seconds": 0} for epoch in one] == [epoch | {"seconds": 0} for epoch in other]
     for command, *more in (["evaluate"], ["votes"], ["calibrate"], ["report", "--images", 10]):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from faustnet.runs.model import Model
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run of a FAUST method.")]
-Out = Annotated[Path | None, option("Model file to write; the run then stays unchanged.", "the model of the run")]
+Out = Annotated[Path | None, option("Model file to write; the model of the run stays unchanged.", "the model of the run")]
 
 
 def add_class(

@@ -121,7 +121,7 @@ def reference_tuplet_loss(
     label_smoothing: float = 0.0,
     shares: Tensor | None = None,
 ) -> Tensor:
-    """Eq. 4 where all anchors share their references: `tuplet_loss` of the `soft_minimum` of `squared_distances`.
+    """Eq. 4 with the same references for all anchors: `tuplet_loss` of the `soft_minimum` of `squared_distances`.
 
     The gradient is computed together with the loss, with half as many operations as autograd would need. It cannot be
     differentiated again. (…, B + C · K, e), (…, B) → (…)

@@ -20,7 +20,7 @@ from faustnet.system.devices import check_memory
 class FaustPrototype(FaustSharedReferences, LocalMethod):
     """The references of each class are prototypes: learned vectors in the embedding space of each layer.
 
-    The options that are not listed here are described under faust-representative.
+    The other options are described under faust-representative.
 
     Options:
         prototypes: Number of prototypes per class.

@@ -162,8 +162,8 @@ class Model:
     def predict_early(self, pixels: Tensor | np.ndarray, threshold: float) -> list[EarlyPrediction]:
         """Predict the class of each image with early exit. For FAUST only.
 
-        An image exits after the first layer where the mean score of the layers so far is higher for one class than for all
-        others by at least `threshold`.
+        After each layer, the scores of the layers so far are averaged. An image exits if the best class leads by at least
+        `threshold`.
         """
         source = self.source(self.images(pixels))
         require(threshold >= 0, f"threshold (--exit-margin) must be 0 or more, got {threshold}.")
@@ -215,8 +215,10 @@ class Model:
         return grown.to(images.labels.device)
 
     def calibrate(self, pixels: Tensor | np.ndarray, accept: float = 0.95) -> "Model":
-        """Return this model with a threshold for `predict(…, reject=True)` that accepts the fraction `accept` of these
-        images, which must be of its classes and not used for training.
+        """Return this model with a threshold for `predict(…, reject=True)`.
+
+        The threshold accepts the fraction `accept` of these images. They must be of the model's classes, and must not have
+        been used for training.
 
         All FAUST methods support it, except faust-prototype with network.length "free": there, inputs that barely activate
         a layer are closest to every prototype.
