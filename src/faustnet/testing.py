@@ -119,7 +119,10 @@ def check_method(
 def _check_class(method: type[Method]) -> None:
     for attribute in ("name", "summary"):
         value = getattr(method, attribute, "")
-        require(bool(value) and isinstance(value, str), f"{method.__name__}.{attribute} must be a non-empty string.")
+        require(
+            bool(value) and isinstance(value, str),
+            f"{method.__name__}.{attribute} must be a non-empty string, got {value!r}.",
+        )
     method.option_types()
     for option, default in method.options().items():
         require(default is not inspect.Parameter.empty, f"Option {option!r} of {method.__name__} needs a default.")

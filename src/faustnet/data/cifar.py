@@ -61,7 +61,7 @@ class _Call:
 
 
 class _Table(dict[str, Any]):
-    """Dictionary with strings as keys. To hash tuples that contain each other twice, forty levels deep, would not end."""
+    """Dictionary with strings as keys. Hashing deeply nested tuples, as in a malicious file, could take forever."""
 
     __slots__ = ()
 

@@ -95,7 +95,8 @@ class Model:
             channels in (1, 3), f"This model was trained on rows of {channels} numbers, not on images: choose another model."
         )
         require(
-            self.of_bytes, "This model was not trained on pixels from 0 to 255, as image files have: choose another model."
+            self.of_bytes,
+            "Image files have pixels from 0 to 255, but this model was trained on other values: choose another model.",
         )
         return self.shape
 
