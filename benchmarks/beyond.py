@@ -32,7 +32,7 @@ the second is the twin's.
 {table}
 
 Mean over {seeds}; `results/best/` has one file per run. Several runs shared the GPU, so the times in these files are
-longer than for a run alone.
+longer than for a run that uses the GPU alone.
 
 **The comparison favours FAUST.** Only the learning rate of the twins was tuned, in most cases with fewer trials than
 FAUST had and in shorter trainings. Their dropout and other regularisation were chosen for FAUST.{chosen}"""
@@ -56,8 +56,8 @@ trials, on validation images.""",
 LOCAL = """## Published results of layer-local training
 
 The table shows the highest published accuracies that we know of for networks with a local loss in every layer, next to
-our recipes for the same kind of network. Where the best method is not related to Forward-Forward, another row shows the
-best one that is. The last rows are the results of the authors of the Trifecta and CwC. Network sizes, epochs and
+our recipes for the same kind of network. If the best method is not related to Forward-Forward, a second row shows
+the best related method. The last rows are the results of the authors of the Trifecta and CwC. Network sizes, epochs and
 augmentation differ: for example, our CwC uses random crops and flips. The Trifecta is not strictly local, because its
 gradients cross one layer boundary. Some authors chose the epoch on the test set; we did not.
 
@@ -76,7 +76,9 @@ dropout, may help more in a longer training.
 
 *Contrast* and *similarity matching* are additional loss terms with the given weight (`options.contrast`,
 `options.matching`). *Shifts* are random crops (`data.crop`), *mirror images* are random flips in training (`data.flip`),
-and *votes on mirror images* are averages over both sides in prediction (`prediction.mirror`).
+and *votes on mirror images* means averaging over an image and its mirror image in prediction (`prediction.mirror`).
+*A scale that grows fivefold* sets `options.final_scale`, and *the last layer's vote alone* predicts from the last layer
+only.
 
 {table}"""
 REPRESENTATIVES = """# Choice of references
@@ -111,7 +113,7 @@ the initial weights.
 
 ## One random image
 
-The seed changes both the image and the initial weights, so the choice of the image accounts for at most this variation.
+The seed changes both the image and the initial weights, so the choice of the image causes at most this variation.
 
 {spread}
 """

@@ -89,7 +89,7 @@ def test_a_trial_of_a_best_recipe_states_all_of_it(tmp_path: Path, monkeypatch: 
         (["digits/../x"], "A study is DATASET/NAME"),
         (["digits/x", "--base", "best/digits/mpl"], "did you mean best/digits/mlp?"),
         (["digits/x", "training.epoch=3"], "did you mean training.epochs?"),
-        (["digits/x", "epochs"], "must be set as KEY=VALUE"),
+        (["digits/x", "epochs"], "must be set with --set KEY=VALUE"),
     ],
 )
 def test_a_trial_that_cannot_be_is_not_put_in(

@@ -18,7 +18,7 @@ from faustnet.version import VERSION
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="Train neural networks layer by layer, without backpropagation between layers.",
+    help="Train neural networks with a separate loss in every layer, without backpropagation between layers.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,

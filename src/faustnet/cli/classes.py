@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from faustnet.runs.model import Model
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run of a FAUST method.")]
-Out = Annotated[Path | None, option("Model file to write; the run then stays unchanged.", "the model of the run")]
+Out = Annotated[Path | None, option("Model file to write; the model of the run stays unchanged.", "the model of the run")]
 
 
 def add_class(
@@ -89,9 +89,9 @@ def calibrate(
     write_whole(target, calibrated.to_bytes())
     rejected = sum(one.class_name == UNKNOWN for one in calibrated.predict(held_out.all_pixels, reject=True))
     typer.echo(
-        f"{target} rejects {rejected} of these {len(held_out)} images of known classes, {rejected / len(held_out):.2%}."
+        f"{target} rejects {rejected} of these {len(held_out)} images of known classes ({rejected / len(held_out):.2%})."
     )
-    typer.echo("Use it with: faustnet predict --reject")
+    typer.echo("To use the threshold, run: faustnet predict --reject")
 
 
 def _count_predictions(model: "Model", pixels: "Tensor") -> str:

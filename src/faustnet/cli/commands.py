@@ -82,7 +82,8 @@ def votes(
     require(recipe.training.validation > 0, f"{run} has no validation images: train with --set training.validation=0.1.")
     require(
         len(voters) > 1,
-        f"{run} predicts from one layer only, so there are no weights to compare: choose a run of another method.",
+        f"{run} predicts from one layer only, so there are no weights to compare: choose a "
+        "run that predicts from several layers.",
     )
     data = _read_data(model, data_dir)
     _, held_out = validation_split(recipe, data)

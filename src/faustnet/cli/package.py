@@ -54,7 +54,9 @@ def bench(
     out: Annotated[
         Path | None, option("JSON file for the measurements; an existing file is overwritten.", "no file")
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Seconds to time each case of steps, scaling and prediction.")] = 10,
+    seconds: Annotated[
+        float, typer.Option(help="Measuring time of each case in steps, scaling and prediction, in seconds.")
+    ] = 10,
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:

@@ -42,7 +42,7 @@ class Training:
 
     jobs: Annotated[
         int | None,
-        option("Number of runs to train at the same time, each in its own process.", "1, or as many as the cluster allows"),
+        option("Number of runs to train at the same time, each in its own process.", "1, or the size of the cluster"),
     ] = None
     backend: Annotated[
         str, typer.Option(help="Where to train: loky (this machine), or dask or ray (the cluster at --address).")
@@ -114,7 +114,7 @@ def table1(
         str,
         _listed(
             "Kinds of recipes",
-            "paper (as the paper states them), tuned (best on validation images), default (default settings, for a method "
+            "paper (settings of the paper), tuned (best on validation images), default (default settings, for methods "
             "without recipes)",
         ),
     ] = "paper,tuned",
@@ -204,7 +204,7 @@ def best(
     seeds: Seeds = 3,
     twins: Annotated[bool, typer.Option(help="Also train the backprop twin of each recipe.")] = True,
 ) -> None:
-    """Compare the strongest recipes with backprop. A backprop twin has the same network, data, optimiser and epochs.
+    """Compare the strongest recipes with backprop twins: the same network, data, optimiser and epochs.
 
     Not in the paper. Writes the result of each run to OUT/best, and the table to OUT/best.json and .md. After Ctrl-C the
     same command continues.
@@ -260,7 +260,7 @@ def new_classes(
 def rejection(
     training: Training,
     datasets: Annotated[
-        str, _listed("Data sets to train on", "mnist, fashion-mnist. The images of the other one are unknown")
+        str, _listed("Data sets to train on", "mnist, fashion-mnist. Images of the other data set count as unknown")
     ] = "mnist,fashion-mnist",
     seeds: Seeds = 3,
 ) -> None:

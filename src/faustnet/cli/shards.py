@@ -19,8 +19,8 @@ def shards(
     image_size: Annotated[
         int,
         typer.Option(
-            help="Height and width in pixels, for a folder of images; 0 keeps their size if all have the same size of "
-            f"at most {KEPT_SIZE} pixels, and is {COMMON_SIZE} otherwise.",
+            help="Height and width in pixels, for a folder of images. 0: if all images have the same size of at most "
+            f"{KEPT_SIZE}×{KEPT_SIZE}, they keep it; otherwise they are resized to {COMMON_SIZE}×{COMMON_SIZE}.",
             min=0,
             max=LARGEST_IMAGE,
         ),

@@ -311,7 +311,9 @@ class LocalMethod(Method):
         Implementing it is optional. It lets schedules compute layers of the same shape together. It may use only the
         embeddings of the layers, not their parameters.
         """
-        raise NotImplementedError(f"{type(self).__name__} implements neither local_loss nor batched_loss.")
+        raise NotImplementedError(
+            f"{type(self).__name__} implements neither local_loss nor batched_loss: implement one of them."
+        )
 
     @property
     def has_batched_loss(self) -> bool:

@@ -148,7 +148,7 @@ def _cost(about: dict[str, Any]) -> str:
             f"{about['onnx_processor']}",
             "time per image, in large batches": f"{metrics['seconds_per_image'] * 1e6:,.1f} µs in PyTorch, {where}",
             "file": _bytes(about["size"]),
-            "difference to PyTorch": f"at most {about['difference']:.1g} in a score, on random images",
+            "difference from PyTorch": f"at most {about['difference']:.1g} in a score, on random images",
         }
     )
 
@@ -191,7 +191,7 @@ def _one_image(about: dict[str, Any]) -> str:
     channels, height, width = about["shape"]
     if height * width == 1:
         return f"rows of {channels} numbers"
-    kind = {1: "grey images", 3: "colour images"}.get(channels, f"images with {channels} channels")
+    kind = {1: "grey-scale images", 3: "colour images"}.get(channels, f"images with {channels} channels")
     return f"{kind} of {height}×{width} pixels"
 
 

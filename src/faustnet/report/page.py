@@ -204,7 +204,7 @@ def _columns(run: Facts) -> list[tuple[str, str, object]]:
 
 
 def _cards(runs: list[dict[str, Any]], content: Callable[[Facts], str]) -> str:
-    """The same about every run, side by side, each under its name where there are several; nothing of one that has none."""
+    """Return a card for each run that has this content; several runs have headings."""
     cards = []
     for run in runs:
         head = f"<h3>{_text(run['name'])}</h3>" if len(runs) > 1 else ""
@@ -214,7 +214,7 @@ def _cards(runs: list[dict[str, Any]], content: Callable[[Facts], str]) -> str:
 
 
 def _confusion(run: Facts) -> str:
-    """A table, true class by row. Mistakes are shaded by the root of their share, so that rare ones are seen too."""
+    """Return the confusion matrix. Errors are shaded by the square root of their share, so that rare errors are visible."""
     names = [_text(name) for name in run["class_names"]]
     turned = ' class="long"' if max(map(len, run["class_names"])) > LONG_NAME else ""
     lines = []
@@ -233,9 +233,7 @@ def _confusion(run: Facts) -> str:
 def _representatives(runs: list[dict[str, Any]]) -> str:
     """Return the section on representatives, or nothing if no run has any."""
     cards = _cards(runs, _portraits)
-    about = (
-        "The training images that represent each class. An image is assigned to the class whose representatives are closest."
-    )
+    about = "Fixed training images of each class. An image is assigned to the class whose representatives are closest."
     section = f'\n<section>\n<h2>Representatives</h2>\n<p>{about}</p>\n<div class="cards">\n{cards}\n</div>\n</section>\n'
     return section if cards else ""
 
@@ -276,7 +274,9 @@ def _environment(facts: Facts) -> str:
     """Return the environment of a run, and the earlier ones of a run that was resumed."""
     here = _list({key: value for key, value in facts.items() if key != "earlier" and value is not None})
     earlier = facts.get("earlier") or []
-    before = "".join(f"<details><summary>before it was resumed</summary>{_environment(one)}</details>" for one in earlier)
+    before = "".join(
+        f"<details><summary>Environment before the run was resumed</summary>{_environment(one)}</details>" for one in earlier
+    )
     return here + before
 
 

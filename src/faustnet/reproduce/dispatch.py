@@ -160,8 +160,8 @@ class Dispatcher:
             raise outcome.error
         elif status is Status.NO_COMMAND and not self.stopped and self.spec.claim.file.exists():
             raise FaustnetError(
-                f"The worker on {outcome.host} does not find the files of this command in {self.spec.out}: choose an --out "
-                "that all workers share."
+                f"The worker on {outcome.host} cannot find the files of this command in {self.spec.out}: use a folder as "
+                "--out that all workers share."
             )
 
     def _look(self) -> None:

@@ -90,7 +90,7 @@ class TrainingLoop:
         if isinstance(self.communicator, RankGrid):
             if name == "greedy":
                 raise FaustnetError(
-                    "training.schedule=greedy runs in one process: use another schedule, or start without torchrun."
+                    "training.schedule=greedy supports one process only: use another schedule, or start without torchrun."
                 )
             return Sequential(self.method, self.train, optimiser, RankPart(self.method, self.communicator))
         return SCHEDULES[self._schedule_name](self.method, self.train, optimiser)
@@ -252,7 +252,7 @@ class TrainingLoop:
         self.history = [Epoch(**epoch) for epoch in facts["history"]]
         self.batch, self.seconds = int(facts["batch"]), float(facts["seconds"])
         if len(self.history) > self.epochs or not 0 <= self.batch < self.batches:
-            raise ValueError("the state is of another training")
+            raise ValueError("the state has more epochs or batches than this training")
         self.schedule.enter(self._phase)
         self.schedule.totals.copy_(tensors["totals"])
         self.schedule.restore(current_names(groups["optimiser"], self.method))

@@ -97,7 +97,7 @@ class RankPart(NetworkPart):
     @property
     def about(self) -> str:  # type: ignore[override]
         rows, stages = self.grid.row_ranks, self.grid.stages
-        parts = [f"a batch's rows on {rows} ranks"] if rows > 1 else []
+        parts = [f"each batch divided among {rows} ranks"] if rows > 1 else []
         if stages > 1:
             spans = [f"{s.start + 1}–{s.stop}" if len(s) > 1 else f"{s.stop}" for s in self.stages]
             parts.append(f"layers {' | '.join(spans)} on {stages}{' groups of ranks' if rows > 1 else ' ranks'}")

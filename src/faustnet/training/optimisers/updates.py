@@ -73,10 +73,10 @@ class TorchUpdates(Updates):
         for key, tensor in tensors.items():
             name, word = key.split("/")
             if tensor.shape not in ((), self.shapes[name]):
-                raise ValueError(f"the optimiser's {word} of {name} is of another network")
+                raise ValueError(f"the shape of {word} of {name} in the optimiser state does not match the network")
             whole["state"].setdefault(numbers[name], {})[word] = tensor
         if len(whole["state"]) != len(numbers):
-            raise ValueError("the optimiser's state has other parameters")
+            raise ValueError("the optimiser state has other parameters than the network")
         self.optimiser.load_state_dict(whole)
 
 

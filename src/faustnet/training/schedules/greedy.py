@@ -33,7 +33,8 @@ class Greedy(Schedule):
         self.local = local(method, self.name)
         require(
             not self.local.blends_images,
-            "training.schedule=greedy caches activations, so it does not support MixUp: use another schedule or no MixUp.",
+            "training.schedule=greedy caches activations, so it does not support MixUp: use "
+            "another schedule, or leave out options.mixup.",
         )
         self.phases = len(method.network)
         self.finished = 0  # layers whose activations are cached

@@ -177,10 +177,10 @@ class Wavefront(Schedule):
         slots = self._slots()
         kept = {key: tensor for key, tensor in tensors.items() if not key.endswith("/step")}
         if kept.keys() != slots.keys() or len(steps) > 1:
-            raise ValueError("the optimiser's state has other parameters")
+            raise ValueError("the optimiser state has other parameters than the network")
         for key, slot in slots.items():
             if kept[key].shape != slot.shape:
-                raise ValueError(f"the optimiser's {key} is of another network")
+                raise ValueError(f"the shape of {key} in the optimiser state does not match the network")
             slot.copy_(kept[key])
         self.steps = int(next(iter(steps), 0))
 
