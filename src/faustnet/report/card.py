@@ -7,6 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
+from rich.filesize import decimal
 
 from faustnet.errors import printable
 from faustnet.report.paper import TITLES
@@ -28,7 +29,7 @@ def render_card(about: dict[str, Any]) -> str:
         one_image=_one_image(*about["shape"]),
         images=sum(map(sum, confusion)),
         prediction_from=_voters(about),
-        size=_bytes(about["size"]),
+        size=decimal(about["size"]),
         file_literal=repr(about["file"]),
         sizes=", ".join(map(str, about["shape"])),
         kind="uint8" if about["of_bytes"] else "float32",
@@ -95,7 +96,3 @@ def _share(count: int, of: int) -> float | None:
 
 def _percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None else f"{share:.{digits}%}"
-
-
-def _bytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"
