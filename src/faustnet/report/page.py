@@ -25,7 +25,7 @@ def render_page(runs: list[dict[str, Any]]) -> str:
     if not runs:
         raise FaustnetError("A report needs at least one folder of a finished run, got none.")
     names = _distinct(str(run["name"]) for run in runs)
-    runs = [{**run, "name": name, "changed": _as_json(run["changed"])} for run, name in zip(runs, names, strict=True)]
+    runs = [{**run, "name": name} for run, name in zip(runs, names, strict=True)]
     plotly, script, style = plotly_script(), _read("page.js"), _read("page.css")
     best: dict[str, float] = {}  # accuracy on each data set
     for run in runs:
@@ -35,7 +35,7 @@ def render_page(runs: list[dict[str, Any]]) -> str:
     )
     templates.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     page = templates.get_template("page.html").render(
-        runs=runs, columns=_columns, best=best, data=_page_data(runs), version=VERSION,
+        runs=runs, columns=_columns, best=best, json=json, data=_page_data(runs), version=VERSION,
         hashes=" ".join(map(_hash, (plotly, script))), plotly=plotly, script=script, style=style,
     )  # fmt: skip
     return page.encode(errors="replace").decode()
@@ -66,10 +66,6 @@ def _distinct(names: Iterable[str]) -> list[str]:
         seen[name] += 1
         found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return found
-
-
-def _as_json(table: Facts) -> dict[str, str]:
-    return {key: json.dumps(value, ensure_ascii=False) for key, value in table.items()}
 
 
 def _duration(seconds: float) -> str:
