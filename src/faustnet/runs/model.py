@@ -146,20 +146,16 @@ class Model:
         votes = scores.argmax(dim=2).T.tolist()
         names = [self.class_names[number] for number in best.indices.tolist()]
         if reject:
-            accepted = zip(names, self._accepted(scores).tolist(), strict=True)
-            names = [name if known else UNKNOWN for name, known in accepted]
+            if self.threshold is None:
+                raise FaustnetError(
+                    "This model has no rejection threshold yet: run 'faustnet calibrate RUN' or call Model.calibrate first."
+                )
+            accepted = (known_score(scores) >= self.threshold).tolist()
+            names = [name if known else UNKNOWN for name, known in zip(names, accepted, strict=True)]
         return [
             Prediction(name, score, [self.class_names[vote] for vote in voters])
             for name, score, voters in zip(names, best.values.tolist(), votes, strict=True)
         ]
-
-    def _accepted(self, scores: Tensor) -> Tensor:
-        """Return whether images are close enough to a class. (voters, n, C) → (n,)"""
-        if self.threshold is None:
-            raise FaustnetError(
-                "This model has no rejection threshold yet: run 'faustnet calibrate RUN' or call Model.calibrate first."
-            )
-        return known_score(scores) >= self.threshold
 
     def predict_early(self, pixels: Tensor | np.ndarray, threshold: float) -> list[EarlyPrediction]:
         """Predict the class of each image with early exit. For FAUST only.

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from faustnet.data import DataSet
@@ -84,9 +85,8 @@ def _notes_on_streaming(data: DataSet, trainer: TrainingLoop) -> list[str]:
     pixels = data.train.pixels
     if isinstance(pixels, torch.Tensor):
         return []
-    size = f"{pixels.size / 1e9:.1f} GB" if pixels.size >= 1e8 else f"{pixels.size / 1e6:.1f} MB"
     how = "are read from the disk during training" if trainer.schedule.feed.streams else "were loaded into memory"
-    return [f"{size} of images {how}"]
+    return [f"{decimal(pixels.size)} of images {how}"]
 
 
 def _notes_on_classes(data: DataSet, trainer: TrainingLoop) -> list[str]:
