@@ -62,6 +62,11 @@ class Program:
         raise AssertionError(f"the process did not end within {timeout} seconds")
 
 
+def run_file(file: Path, *words: object) -> Program:
+    """Like `python FILE WORDS`."""
+    return Program(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')", *words)
+
+
 def _rest(file: TextIO) -> str:
     if file.closed:
         return ""

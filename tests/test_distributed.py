@@ -27,9 +27,8 @@ from faustnet.runs.folder import Run
 from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
 from faustnet.training.distributed import grid_size, watch
 from faustnet.training.distributed.communicator import balanced_stages
-from processes import COMMAND, Program
+from processes import COMMAND, Program, run_file
 
-PROGRAM = Path(ranks.__file__)
 PATIENCE = 120  # seconds, on a busy machine
 RECIPE = {
     "network": {"widths": [24, 24, 24], "embedding": 8, "dropout": 0.1},
@@ -53,7 +52,9 @@ def small(tmp_path_factory: pytest.TempPathFactory, digits: DataSet) -> Path:
 def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
     """The difference between several ranks and one process after two epochs in float64, by arrangement and case."""
     file = tmp_path_factory.mktemp("ranks") / "found.json"
-    subprocess.run([sys.executable, PROGRAM, "equality", "--steps", "8", "--out", file], check=True, timeout=240)
+    process = run_file(Path(ranks.__file__), "equality", "--steps", 8, "--out", file)
+    _, said = process.communicate(timeout=240)
+    assert process.returncode == 0, said
     found: dict[str, dict[str, float]] = {}
     for line in ranks.read(file)["equality"]["cases"]:
         found.setdefault(line["arrangement"], {})[line["case"]] = line["difference"]

@@ -128,8 +128,13 @@ def test_a_run_that_ends_its_process_again_and_again_is_given_up_and_the_others_
 
 
 CLUSTER = """
+import dask
 from distributed import LocalCluster
+from distributed.utils import get_mp_context
 if __name__ == "__main__":
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})  # whose workers start in a moment
+    imported = ["distributed", "sklearn.model_selection", "torch._dynamo", "faustnet.runs.session"]
+    get_mp_context().set_forkserver_preload(imported)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         print(cluster.scheduler_address, flush=True)
         input()
