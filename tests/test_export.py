@@ -313,7 +313,7 @@ def test_files_that_are_there_are_kept_unless_forced(faustnet: Command, run: Run
     path, card = tmp_path / "model.onnx", tmp_path / "model.md"
     card.write_text("mine")
     answer = faustnet("export", run.folder, path)
-    assert "model.md already exists: choose another name, or overwrite it (force)" in answer.sentence
+    assert "model.md already exists: choose another name, or overwrite it with --force" in answer.sentence
     assert not path.exists()
     card.unlink()
     path.write_text("mine")
