@@ -212,6 +212,11 @@ def test_a_parameter_that_only_the_loss_reads_is_trained_on_ranks(arrangement: s
 
 
 @pytest.mark.parametrize("arrangement", ["1x2", "2x1"])
+def test_all_tensors_that_a_body_passes_on_arrive_on_ranks(arrangement: str, on_two_ranks: Path) -> None:
+    same_as_one_process("several tensors", arrangement, on_two_ranks)
+
+
+@pytest.mark.parametrize("arrangement", ["1x2", "2x1"])
 def test_the_method_of_the_documentation_is_trained_on_ranks(arrangement: str, on_two_ranks: Path) -> None:
     same_as_one_process("page", arrangement, on_two_ranks)
 

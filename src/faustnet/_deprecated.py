@@ -58,6 +58,7 @@ NAMES = {  # that moved to another module than the rest of their old module
     "faustnet.methods.base": {"MixUp": "faustnet.methods.mixup"},
     "faustnet.network": {
         "NetworkSettings": "faustnet.nn.architectures",
+        "Shape": "faustnet.nn.architectures",
         "embedding_network": "faustnet.nn.architectures",
         "rms_network": "faustnet.nn.architectures",
     },

@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint_sequential
 from faustnet.bench.steps import Case, faust_schedule, plain_network
 from faustnet.data import ImageSource
 from faustnet.nn.network import LOSSES_AT_ONCE
+from faustnet.nn.structure import tensors
 from faustnet.training.optimisers import OptimiserSettings, state_tensors
 from faustnet.training.schedules import Greedy, Wavefront
 
@@ -99,7 +100,7 @@ def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
         found["optimiser"] = size(state_tensors(schedule.updates.optimiser))  # type: ignore[attr-defined]
     if isinstance(schedule, Greedy):
         found["gradients"] = layers[schedule.phase]
-        found["cached"] = schedule.received.activations.nbytes  # type: ignore[attr-defined]
+        found["cached"] = size(tensors(schedule.received.passed))  # type: ignore[attr-defined]
     return found
 
 
