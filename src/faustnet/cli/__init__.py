@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from faustnet.cli import classes, commands, package, reproduce, shards, training
+from faustnet.cli import classes, commands, package, reproduce, shards, tokens, training
 from faustnet.errors import OUT_OF_MEMORY, FaustnetError, printable, require
 from faustnet.system.interrupts import importing
 from faustnet.version import VERSION
@@ -35,6 +35,7 @@ for _command in (  # in the order of --help
     package.methods,
     package.datasets,
     shards.shards,
+    tokens.tokens,
     package.bench,
 ):
     app.command()(_command)

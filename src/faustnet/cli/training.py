@@ -10,7 +10,7 @@ from faustnet.cli.options import AsJson, DataDir, Device, numbers, option, print
 from faustnet.errors import require
 from faustnet.system.interrupts import importing
 
-OWN_DATA = "a folder with one folder per class, a folder of shards, or an .npz file"
+OWN_DATA = "a folder with one folder per class, a folder of shards, an .npz file, or a .tsv, .csv or .jsonl file of texts"
 WIDTHS = ",".join(map(str, RECIPE["network.widths"]))
 
 

@@ -26,6 +26,26 @@ print([names[number] for number in prediction])
 ```"""
 
 
+RUN_TEXTS = """```python
+import json
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+session = onnxruntime.InferenceSession({file!r}, providers=["CPUExecutionProvider"])
+about = session.get_modelmeta().custom_metadata_map
+names, tokeniser = json.loads(about["class_names"]), Tokenizer.from_str(about["tokeniser"])
+texts = ["a text"]
+tokens = np.zeros((len(texts), {length}), np.int64)  # 0 is padding
+for row, found in zip(tokens, tokeniser.encode_batch(texts)):
+    row[: len(found.ids)] = np.array(found.ids[:{length}]) + 1
+votes, joined, prediction = session.run(None, {{"tokens": tokens}})
+print([names[number] for number in prediction])
+```"""
+FOR_IMAGES = "\n\n`examples/predict_onnx.py` in the repository of faustnet does this for image files of any size."
+
+
 def render_card(about: dict[str, Any]) -> str:
     """Return the card of a model that `export_run` describes, as Markdown."""
     parts = (
@@ -77,24 +97,26 @@ def _voters(about: dict[str, Any]) -> str:
 
 def _how_to_run(about: dict[str, Any]) -> str:
     kind, values = ("uint8", "pixels from 0 to 255") if about["of_bytes"] else ("float32", "values as in the data set")
+    name, scaled, packages = "images", "; the model scales them", ""
     sizes = ", ".join(map(str, about["shape"]))
     snippet = RUN_IT.format(file=about["file"], sizes=sizes, kind=kind, axes="(n, channels, height, width)")
+    if about["vocabulary"]:
+        name, kind, values, scaled, packages = "tokens", "int64", "token ids, padded with 0", "", " tokenizers"
+        snippet = RUN_TEXTS.format(file=about["file"], length=sizes)
     classes, voters = len(about["class_names"]), len(about["metrics"]["voters"])
     rows = [
-        ("`images`", f"(n, {sizes})", kind, f"{values}; the model scales them"),
+        (f"`{name}`", f"(n, {sizes})", kind, values + scaled),
         ("`votes`", f"(n, {voters}, {classes})", "float32", "score of each class by each layer or output; larger is better"),
         ("`joined`", f"(n, {classes})", "float32", "weighted sum of the votes"),
         ("`prediction`", "(n)", "int64", "number of the class with the largest sum"),
     ]
     return f"""## How to run it
 
-After `pip install numpy onnxruntime`:
+After `pip install numpy onnxruntime{packages}`:
 
 {snippet}
 
-{markdown(("", "shape", "type", "meaning"), rows, numbers=0)}
-
-`examples/predict_onnx.py` in the repository of faustnet does this for image files of any size."""
+{markdown(("", "shape", "type", "meaning"), rows, numbers=0)}{"" if about["vocabulary"] else FOR_IMAGES}"""
 
 
 def _accuracy(metrics: dict[str, Any], names: Sequence[str]) -> str:
@@ -188,6 +210,8 @@ are classified correctly."""
 
 
 def _one_image(about: dict[str, Any]) -> str:
+    if about["vocabulary"]:
+        return f"texts of up to {about['shape'][0]} tokens"
     channels, height, width = about["shape"]
     if height * width == 1:
         return f"rows of {channels} numbers"

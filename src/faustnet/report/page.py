@@ -104,6 +104,7 @@ def _page_data(runs: list[dict[str, Any]]) -> dict[str, Any]:
                 "labels": run["labels"],
                 "predicted": run["predicted"],
                 "layers": run["layers"],
+                "texts": run.get("texts"),
                 "sheet": None if sheet is None else list(sheets).index(sheet["source"]),
             }
         )
@@ -233,9 +234,7 @@ def _confusion(run: Facts) -> str:
 def _representatives(runs: list[dict[str, Any]]) -> str:
     """Return the section on representatives, or nothing if no run has any."""
     cards = _cards(runs, _portraits)
-    about = (
-        "The training images that represent each class. An image is assigned to the class whose representatives are closest."
-    )
+    about = "The training examples that represent each class. An example is assigned to the class of the closest ones."
     section = f'\n<section>\n<h2>Representatives</h2>\n<p>{about}</p>\n<div class="cards">\n{cards}\n</div>\n</section>\n'
     return section if cards else ""
 
@@ -245,12 +244,19 @@ def _portraits(run: Facts) -> str:
         return ""
     shown, count = len(run["representatives"][0]), run["recipe"]["options"]["representatives"]
     note = f'<p class="note">{shown} of {count} per class are shown.</p>' if shown < count else ""
+    if run.get("texts") is not None:
+        return f'{note}<ul class="portraits texts">{"".join(_text_items(run))}</ul>'
     many = ' class="many"' if shown > MANY_PORTRAITS else ""
     items = []
     for name, sources in zip(map(_text, run["class_names"]), run["representatives"], strict=True):
         images = "".join(f'<img alt="representative of {name}" src="{_text(source)}">' for source in sources)
         items.append(f"<li><div{many}>{images}</div>{name}</li>")
     return f'{note}<ul class="portraits">{"".join(items)}</ul>'
+
+
+def _text_items(run: Facts) -> Iterable[str]:
+    for name, texts in zip(map(_text, run["class_names"]), run["representatives"], strict=True):
+        yield f"<li><strong>{name}</strong>{''.join(f'<p>{_text(text)}</p>' for text in texts)}</li>"
 
 
 def _recipe(run: Facts) -> str:

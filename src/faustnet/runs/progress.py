@@ -38,13 +38,13 @@ class ConsoleProgress:
     def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
         recipe, method = model.recipe, model.method
         self.epochs, self.voters = trainer.epochs, len(method.voters)
-        shape = "×".join(map(str, model.shape))
+        what = f"texts of {model.shape[0]} tokens" if model.tokeniser else f"images of {'×'.join(map(str, model.shape))}"
         layers = f"{recipe.network.kind} layers {'-'.join(map(str, recipe.network.widths))}"
         count = sum(parameter.numel() for parameter in method.parameters())
         for line in data.left_out:
             self.console.print(printable(f"skipped: {line}"))
         self.console.print(
-            f"{recipe.method} on {printable(data.name)}: {len(trainer.train.labels):,} training images of {shape}, "
+            f"{recipe.method} on {printable(data.name)}: {len(trainer.train.labels):,} training {what}, "
             f"{len(model.class_names)} classes\n"
             f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
             f"{trainer.schedule.about} on {trainer.device.type}"
