@@ -48,10 +48,11 @@ FOR_IMAGES = "\n\n`examples/predict_onnx.py` in the repository of faustnet does 
 
 def render_card(about: dict[str, Any]) -> str:
     """Return the card of a model that `export_run` describes, as Markdown."""
+    about = {**about, "noun": "text" if about["vocabulary"] else "image"}
     parts = (
         _opening(about),
         _how_to_run(about),
-        _accuracy(about["metrics"], [text(name) for name in about["class_names"]]),
+        _accuracy(about["metrics"], [text(name) for name in about["class_names"]], about["noun"]),
         _cost(about),
         _training(about),
         _limits(about),
@@ -69,19 +70,20 @@ def text(value: object) -> str:
 
 def _opening(about: dict[str, Any]) -> str:
     metrics, recipe = about["metrics"], about["recipe"]
-    images = sum(map(sum, metrics["confusion"]))
+    tested = sum(map(sum, metrics["confusion"]))
+    inside = "the tokeniser" if about["vocabulary"] else "pixel scaling"
     facts = {
         "data set": _dataset(about),
         "method": f"{recipe['method']}: {about['summary']}",
         "network": about["network"],
         "prediction from": _voters(about),
-        "file": f"ONNX, {_bytes(about['size'])}, with class names, references and pixel scaling",
+        "file": f"ONNX, {_bytes(about['size'])}, with class names, references and {inside}",
         "made by": f"faustnet {about['environment'].get('faustnet', '')}",
     }
     return f"""# {text(about["file"])}
 
 Classifies {_one_image(about)} into {len(about["class_names"])} classes. Test accuracy: \
-**{metrics["test_accuracy"]:.2%}** of {images:,} test images of {text(_dataset(about))}.
+**{metrics["test_accuracy"]:.2%}** of {tested:,} test {about["noun"]}s of {text(_dataset(about))}.
 
 {_facts(facts)}"""
 
@@ -119,21 +121,21 @@ After `pip install numpy onnxruntime{packages}`:
 {markdown(("", "shape", "type", "meaning"), rows, numbers=0)}{"" if about["vocabulary"] else FOR_IMAGES}"""
 
 
-def _accuracy(metrics: dict[str, Any], names: Sequence[str]) -> str:
+def _accuracy(metrics: dict[str, Any], names: Sequence[str], noun: str) -> str:
     voters = zip(metrics["voters"], metrics["layer_accuracy"], metrics["first_layers_accuracy"], strict=True)
     by_voter = [(text(name), f"{alone:.2%}", f"{together:.2%}") for name, alone, together in voters]
-    classes = ("class", "number", "test images", "recall", "precision")
+    classes = ("class", "number", f"test {noun}s", "recall", "precision")
     return f"""## Accuracy
 
 Test accuracy of each layer or output, alone and together with all before it:
 
 {markdown(("", "alone", "with all before"), by_voter)}
 
-Recall and precision of each class on the test images:
+Recall and precision of each class on the test {noun}s:
 
 {markdown(classes, _by_class(metrics["confusion"], names))}
 
-{_pairs(metrics["confusion"], names)}"""
+{_pairs(metrics["confusion"], names, noun)}"""
 
 
 def _by_class(confusion: list[list[int]], names: Sequence[str]) -> Iterable[Sequence[str]]:
@@ -143,7 +145,7 @@ def _by_class(confusion: list[list[int]], names: Sequence[str]) -> Iterable[Sequ
         yield name, str(number), f"{sum(row):,}", _share(right, sum(row)), _share(right, given[number])
 
 
-def _pairs(confusion: list[list[int]], names: Sequence[str]) -> str:
+def _pairs(confusion: list[list[int]], names: Sequence[str], noun: str) -> str:
     found = [
         (count, row, column)
         for row, counts in enumerate(confusion)
@@ -151,26 +153,26 @@ def _pairs(confusion: list[list[int]], names: Sequence[str]) -> str:
         if count and row != column
     ]
     if not found:
-        return "No test image is misclassified."
+        return f"No test {noun} is misclassified."
     worst = sorted(found, key=lambda pair: -pair[0])[:PAIRS]
     rows = [(names[row], names[column], f"{count:,}", _share(count, sum(confusion[row]))) for count, row, column in worst]
-    columns = ("true class", "predicted class", "test images", "share of the class")
+    columns = ("true class", "predicted class", f"test {noun}s", "share of the class")
     return f"Most frequent errors:\n\n{markdown(columns, rows, numbers=2)}"
 
 
 def _cost(about: dict[str, Any]) -> str:
-    metrics = about["metrics"]
+    metrics, noun = about["metrics"], about["noun"]
     passes = metrics["forward_passes"]
     where = _device(about["environment"])
     return "## Cost\n\n" + _facts(
         {
             "parameters": f"{metrics['parameters']:,}",
-            "multiplications per image": f"{about['multiplications']:,}, in {passes} forward pass{'es' * (passes > 1)}",
-            "time per image, one at a time": f"{about['onnx_seconds'] * 1e6:,.0f} µs in ONNX Runtime with one thread, "
+            f"multiplications per {noun}": f"{about['multiplications']:,}, in {passes} forward pass{'es' * (passes > 1)}",
+            f"time per {noun}, one at a time": f"{about['onnx_seconds'] * 1e6:,.0f} µs in ONNX Runtime with one thread, "
             f"{about['onnx_processor']}",
-            "time per image, in large batches": f"{metrics['seconds_per_image'] * 1e6:,.1f} µs in PyTorch, {where}",
+            f"time per {noun}, in large batches": f"{metrics['seconds_per_image'] * 1e6:,.1f} µs in PyTorch, {where}",
             "file": _bytes(about["size"]),
-            "difference to PyTorch": f"at most {about['difference']:.1g} in a score, on random images",
+            "difference to PyTorch": f"at most {about['difference']:.1g} in a score, on random {noun}s",
         }
     )
 
@@ -191,21 +193,21 @@ def _training(about: dict[str, Any]) -> str:
         "started": str(made.get("started")),
     }
     if metrics.get("validation_accuracy") is not None:
-        lines["validation accuracy"] = f"{metrics['validation_accuracy']:.2%} of held-out training images"
+        lines["validation accuracy"] = f"{metrics['validation_accuracy']:.2%} of held-out training {about['noun']}s"
     return "## How it was trained\n\n" + _facts(lines)
 
 
 def _limits(about: dict[str, Any]) -> str:
-    classes, dataset = len(about["class_names"]), text(_dataset(about))
+    classes, dataset, noun = len(about["class_names"]), text(_dataset(about)), about["noun"]
     confusion = about["metrics"]["confusion"]
     shares = [row[number] / sum(row) for number, row in enumerate(confusion) if sum(row)]
     return f"""## Intended use and limits
 
-- The model expects images like those of {dataset}: {_one_image(about)}. It was evaluated on the test images \
-of that data set only. Evaluate it on your own images before you rely on it.
-- It predicts one of its {classes} classes for every image, even if the image shows none of them.
+- The model expects {noun}s like those of {dataset}: {_one_image(about)}. It was evaluated on the test {noun}s \
+of that data set only. Evaluate it on your own {noun}s before you rely on it.
+- It predicts one of its {classes} classes for every {noun}, even if the {noun} belongs to none of them.
 - Scores compare classes with each other. They are not probabilities.
-- Accuracy differs between classes: from {min(shares):.1%} to {max(shares):.1%} of the test images of a class \
+- Accuracy differs between classes: from {min(shares):.1%} to {max(shares):.1%} of the test {noun}s of a class \
 are classified correctly."""
 
 

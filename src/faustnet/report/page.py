@@ -35,6 +35,7 @@ def render_page(runs: list[dict[str, Any]]) -> str:
         hashes=" ".join(map(_hash, (plotly, script))),
         style=_read("page.css"),
         measured=_measured(runs),
+        examples=" and ".join(dict.fromkeys(f"{_noun(run)}s" for run in runs)),
         results=_results(runs),
         confusion=_cards(runs, _confusion),
         representatives=_representatives(runs),
@@ -152,6 +153,10 @@ def _lead(runs: list[dict[str, Any]]) -> str:
     return f"{_text(runs[0]['recipe']['method'])} on {sets}: {right}, in {_passes(metrics['forward_passes'])}."
 
 
+def _noun(run: Facts) -> str:
+    return "image" if run.get("texts") is None else "text"
+
+
 def _passes(count: int) -> str:
     return f"{count} forward pass{'es' if count > 1 else ''}"
 
@@ -199,7 +204,7 @@ def _columns(run: Facts) -> list[tuple[str, str, object]]:
         (ACCURACY, "number", f"{metrics['test_accuracy']:.2%}"),
         ("each layer alone, %", "number", alone if len(metrics["voters"]) > 1 else "–"),
         ("forward passes", "number", metrics["forward_passes"]),
-        ("µs per image", "number", f"{metrics['seconds_per_image'] * 1e6:.1f}"),
+        (f"µs per {_noun(run)}", "number", f"{metrics['seconds_per_image'] * 1e6:.1f}"),
         ("training time", "number", _duration(metrics["train_seconds"])),
     ]
 

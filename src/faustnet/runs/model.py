@@ -112,7 +112,10 @@ class Model:
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Shape of the image files that it can classify: (channels, height, width)."""
-        require(self.tokeniser is None, "This model was trained on texts, not on images: give texts, with --text.")
+        require(
+            self.tokeniser is None,
+            "This model was trained on texts, not on images: use 'faustnet predict --text', or a list of strings in Python.",
+        )
         channels, height, width = self.shape
         require(
             channels in (1, 3), f"This model was trained on rows of {channels} numbers, not on images: choose another model."

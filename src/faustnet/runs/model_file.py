@@ -47,9 +47,7 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
         if about["format"] != FORMAT:
             raise FaustnetError(f"{source} was written by another version of faustnet: use that version, or train again.")
         recipe, names = recipe_from(about["recipe"]), tuple(map(str, about["class_names"]))
-        tokeniser = (
-            Tokeniser.from_json(about["tokeniser"]) if about.get("tokeniser") else None
-        )  # versions 0.1 and 0.2 have none
+        tokeniser = Tokeniser.from_json(about["tokeniser"]) if about.get("tokeniser") else None
         shape, of_bytes = tuple(map(int, about["shape"])), bool(about["of_bytes"])
         if len(shape) != 3 if tokeniser is None else shape != (tokeniser.length,):
             raise ValueError("its shape is not that of images or of its tokens")
