@@ -20,7 +20,7 @@ from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod
 from faustnet.nn.layers import Layer
 from faustnet.nn.network import Network
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 from user_classes import (
     PIXELS,
     CallableLayer,
@@ -98,7 +98,7 @@ def test_methods_whose_layers_are_trained_together_may_own_parameters(
 # A parameter of a layer that only the loss reads
 
 
-def temperatures(found: Trainer) -> list[float]:
+def temperatures(found: TrainingLoop) -> list[float]:
     return [layer.temperature.item() for layer in found.method.network]
 
 
@@ -161,7 +161,7 @@ def test_a_weight_of_two_layers_is_refused_where_layers_are_trained_apart(schedu
 STATISTICS = {"BatchNorm1d": NormLayer, "BatchNorm2d": PictureNormLayer, "replaced buffer": RunningMeanLayer}
 
 
-def statistics_of(found: Trainer) -> dict[str, Tensor]:
+def statistics_of(found: TrainingLoop) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in found.method.named_buffers() if name.startswith("network.")}
 
 

@@ -9,8 +9,8 @@ from conftest import run_to_end
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod
 from faustnet.nn.layers import Layer
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
-from faustnet.training.trainer import Trainer
 from user_classes import NormLayer, OwnLayer, TemperatureLayer, assert_same_state, own_trainer, trained
 
 SCHEDULES = ("sequential", "wavefront", "greedy")
@@ -53,7 +53,7 @@ def test_with_frozen_parameters_the_wavefront_is_the_sequential_schedule(frozen:
     assert_same_state(one, other)
 
 
-def done(trainer: Trainer) -> int:
+def done(trainer: TrainingLoop) -> int:
     """Batches so far."""
     return len(trainer.history) * trainer.batches + trainer.batch
 

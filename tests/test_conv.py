@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from faustnet.nn.conv import ConvHead, ConvLayer, average_pool, block_means
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -13,15 +14,14 @@ from faustnet.data import Augmentation, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, build
 from faustnet.methods.goodness import GoodnessMethod
-from faustnet.nn.conv import ConvHead, ConvLayer, average_pool, block_means
-from faustnet.nn.network import NETWORK_KINDS, NetworkSettings, embedding_network
+from faustnet.nn.architectures import NETWORK_KINDS, NetworkSettings, embedding_network
 from faustnet.runs.folder import Run
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import train
 from faustnet.training.evaluation import evaluating
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 from test_methods import CROSSING
 from test_wavefront import assert_same, stop_after
 
@@ -164,10 +164,10 @@ def exact(source: ImageSource) -> ImageSource:
     return replace(source, scaling=scaling, augmentation=Augmentation(crop=1))
 
 
-def trainer(schedule: str, images: ImageSource, kind: str, **options: object) -> Trainer:
+def trainer(schedule: str, images: ImageSource, kind: str, **options: object) -> TrainingLoop:
     method = small_method("faust-representative", settings(kind), scale=5.0, **options).double()
     how = TrainingSettings(epochs=2, batch_size=64, schedule=schedule)
-    return Trainer(method, images, replace(images, augmentation=Augmentation()), how, MUON, seed=0)
+    return TrainingLoop(method, images, replace(images, augmentation=Augmentation()), how, MUON, seed=0)
 
 
 @kinds

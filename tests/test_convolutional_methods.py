@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from faustnet.nn.conv import GoodnessConvLayer
 from torch import Tensor
 from torch.nn import functional
 
@@ -13,14 +14,13 @@ from conftest import Answer, run_to_end, small_method, started
 from faustnet.data import Augmentation, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError
 from faustnet.methods import build
-from faustnet.nn.conv import GoodnessConvLayer
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.runs.folder import Run
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import evaluating
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 from test_wavefront import assert_same, stop_after
 
 CLASSES = NetworkSettings((20, 30, 40), kind="vgg", pools=(1, 3))
@@ -226,11 +226,11 @@ def exact(source: ImageSource) -> ImageSource:
     return replace(source, scaling=scaling, augmentation=Augmentation(crop=1))
 
 
-def trainer(name: str, schedule: str, images: ImageSource) -> Trainer:
+def trainer(name: str, schedule: str, images: ImageSource) -> TrainingLoop:
     method = small_method(name, CLASSES if name == "cwc" else LABELS).double()
     how = TrainingSettings(epochs=2, batch_size=64, schedule=schedule)
     plain = replace(images, augmentation=Augmentation())
-    return Trainer(method, images, plain, how, OptimiserSettings(learning_rate=5e-3), seed=0)
+    return TrainingLoop(method, images, plain, how, OptimiserSettings(learning_rate=5e-3), seed=0)
 
 
 def test_the_wavefront_trains_cwc_as_the_sequential_schedule_does(exact: ImageSource) -> None:

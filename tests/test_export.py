@@ -29,9 +29,10 @@ from faustnet.data import DataSet, Images, load_data
 from faustnet.errors import FaustnetError
 from faustnet.export import Exported, export_run, session_of, to_onnx
 from faustnet.methods import METHODS, Faust, LocalMethod, Method
+from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.layers import Layer
 from faustnet.nn.modules import BatchNorm
-from faustnet.nn.network import Network, NetworkSettings, Shape
+from faustnet.nn.network import Network
 from faustnet.report.card import render_card, text
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model

@@ -32,7 +32,7 @@ from faustnet.runs.tensor_file import pack, read_tensors
 from faustnet.system.files import write_whole, writing
 from faustnet.system.locks import LOCK, folder_lock
 from faustnet.training.history import Epoch
-from faustnet.training.trainer import Diverged, Trainer
+from faustnet.training.loop import Diverged, TrainingLoop
 
 Command = Callable[..., Answer]
 SMALL = {"network.widths": [16], "network.embedding": 8, "training.batch_size": 256, "network.dropout": 0.1, "data.crop": 1}
@@ -313,10 +313,10 @@ def test_what_a_start_that_was_killed_has_left_is_no_run(whole: Path, tmp_path: 
 
 
 def test_a_training_that_diverges_at_once_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def diverge(self: Trainer) -> None:
+    def diverge(self: TrainingLoop) -> None:
         raise Diverged("The loss is no longer a finite number.")
 
-    monkeypatch.setattr(Trainer, "_check_finite", diverge)
+    monkeypatch.setattr(TrainingLoop, "_check_finite", diverge)
     with pytest.raises(Diverged):
         train(tmp_path / "run")
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ from faustnet.errors import FaustnetError
 from faustnet.losses import marginal_contrastive_loss, similarity_matching_loss, squared_distances, tuplet_loss
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.methods.centroid import FIRST_IMAGES
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.precision import set_compute_dtype
 from faustnet.nn.readout import ReadOut
 from faustnet.nn.references import ClassIndex

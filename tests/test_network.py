@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from faustnet.errors import FaustnetError
-from faustnet.nn.network import NetworkSettings, embedding_network, rms_network
+from faustnet.nn.architectures import NetworkSettings, embedding_network, rms_network
 
 NINE, TWELVE = (9, 1, 1), (3, 2, 2)
 

@@ -25,7 +25,7 @@ from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import GoodnessMethod
 from faustnet.methods.trifecta import Trifecta
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.report.page import render_page
 from faustnet.runs.analysis import Pictures, balanced_sample, fisher_score, inspect_run, layer_embeddings, tsne
 from faustnet.runs.folder import Run

@@ -10,7 +10,7 @@ from conftest import run_to_end, small_method, small_trainer, started
 from faustnet.data import Augmentation, ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, LocalMethod
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.system.randomness import seeded
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.schedules import SCHEDULES, Greedy, Sequential

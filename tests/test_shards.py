@@ -27,7 +27,7 @@ from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import set_up
 from faustnet.system.devices import free_memory
 from faustnet.system.locks import folder_lock
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 CPU = torch.device("cpu")
 SMALL = {"network": {"widths": [40, 30], "embedding": 16}, "training": {"epochs": 2, "batch_size": 64}}
@@ -44,12 +44,12 @@ def digits_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trainer_on(data: DataSet, table: dict[str, Any]) -> Trainer:
+def trainer_on(data: DataSet, table: dict[str, Any]) -> TrainingLoop:
     merged = {key: {**SMALL.get(key, {}), **value} if isinstance(value, dict) else value for key, value in table.items()}
     return set_up(recipe_from({**SMALL, **merged}), data, CPU)[1]
 
 
-def same_training(one: Trainer, other: Trainer) -> None:
+def same_training(one: TrainingLoop, other: TrainingLoop) -> None:
     states = [trainer.method.state_dict() for trainer in (one, other)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     for a, b in zip(one.history, other.history, strict=True):

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, Method
+from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.layers import Layer
-from faustnet.nn.network import Network, NetworkSettings, Shape
+from faustnet.nn.network import Network
 from faustnet.testing import NETWORK, check_layer, check_method
 from user_classes import OwnLayer, OwnMethod, OwnsParameter, PlainConvLayer, PlainLayer
 

@@ -54,8 +54,8 @@ def test_a_folder_of_texts_becomes_rows_of_token_ids(folder: Path) -> None:
     assert texts_of(data, "test") == [text for text, _ in lines(5)]
     assert data.train.labels.tolist() == [1, 0] * 20
     assert data.tokeniser is not None
-    longest = int((data.train.all_pixels != 0).sum(dim=1).max())
-    assert data.train.shape == (longest,) == (data.tokeniser.length,)
+    assert data.train.shape == (32,) == (data.tokeniser.length,)
+    assert not data.train.all_pixels[:, -1].any()
     assert 0 < int(data.train.all_pixels.max()) < data.tokeniser.vocabulary
 
 
@@ -205,6 +205,11 @@ def test_long_texts_are_truncated_and_counted(folder: Path) -> None:
     message = f"all tokens after the first 4 of {long} of 40 training texts and 1 of 2 test texts (data.tokens)"
     assert data.left_out == (message,)
     assert (data.test.all_pixels[0] != 0).all()
+
+
+@pytest.mark.parametrize(("words", "length"), [(3, 32), (50, 50), (200, 128)])
+def test_the_longest_training_text_determines_the_length_within_limits(words: int, length: int) -> None:
+    assert Tokeniser.train(["film " * words, "film"], 400).length == length
 
 
 def test_the_tokeniser_knows_nothing_of_the_test_texts(folder: Path) -> None:

@@ -9,13 +9,14 @@ from torch.nn import functional
 
 from faustnet.data import Images, ImageSource, Scaling
 from faustnet.methods import LocalMethod
+from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.layers import Layer
 from faustnet.nn.modules import Linear
-from faustnet.nn.network import Network, NetworkSettings, Shape
+from faustnet.nn.network import Network
 from faustnet.training.distributed import RankGrid
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 
 BATCH, BATCHES, CLASSES, PIXELS = 24, 4, 4, 64
 WIDTH = 12  # of activations, which are also the embeddings
@@ -239,23 +240,23 @@ def own_trainer(
     change: Callable[[LocalMethod], None] = lambda method: None,
     optimiser: OptimiserSettings | None = None,
     communicator: RankGrid | None = None,
-) -> Trainer:
+) -> TrainingLoop:
     """Of three epochs of four steps; `change` is made to the method before training."""
     made = method(network_of(*layers), CLASSES).double()
     change(made)
     settings = TrainingSettings(epochs=3, batch_size=BATCH, schedule=schedule, evaluate_every=10**6)
     optimiser = optimiser or OptimiserSettings(learning_rate=0.01)
-    return Trainer(made, images(), images(), settings, optimiser, seed=0, communicator=communicator)
+    return TrainingLoop(made, images(), images(), settings, optimiser, seed=0, communicator=communicator)
 
 
-def trained(*about: Any, **more: Any) -> Trainer:
+def trained(*about: Any, **more: Any) -> TrainingLoop:
     """What `own_trainer` makes of this, at the end of the training."""
     made = own_trainer(*about, **more)
     assert made.run(lambda: None, lambda epoch: None)
     return made
 
 
-def assert_same_state(one: Trainer, other: Trainer) -> None:
+def assert_same_state(one: TrainingLoop, other: TrainingLoop) -> None:
     """Parameters, buffers, the optimisers' memory, losses."""
     mine, others = one.state()[0], other.state()[0]
     assert mine.keys() == others.keys()

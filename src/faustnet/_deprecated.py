@@ -16,7 +16,7 @@ from typing import Any
 REMOVAL = "0.4"  # the version without these paths
 
 MODULES = {
-    "faustnet.blocks": "faustnet.nn.conv",
+    "faustnet.blocks": "faustnet.nn.bodies",
     "faustnet.checkpoints": "faustnet.runs.checkpoints",
     "faustnet.devices": "faustnet.system.devices",
     "faustnet.distributed": "faustnet.training.distributed",
@@ -49,9 +49,18 @@ MODULES = {
 }
 
 NAMES = {  # that moved to another module than the rest of their old module
-    "faustnet.layers": {"BatchNorm": "faustnet.nn.modules", "Linear": "faustnet.nn.modules"},
+    "faustnet.layers": {
+        "BatchNorm": "faustnet.nn.modules",
+        "DenseLayer": "faustnet.nn.old_names",
+        "Linear": "faustnet.nn.modules",
+    },
     "faustnet.losses": {"exact": "faustnet.losses.formulas"},
     "faustnet.methods.base": {"MixUp": "faustnet.methods.mixup"},
+    "faustnet.network": {
+        "NetworkSettings": "faustnet.nn.architectures",
+        "embedding_network": "faustnet.nn.architectures",
+        "rms_network": "faustnet.nn.architectures",
+    },
     "faustnet.methods.faust": {
         "FaustPrototype": "faustnet.methods.prototype",
         "FaustTriplet": "faustnet.methods.vanilla",

@@ -11,7 +11,7 @@ import torch
 from faustnet.bench.steps import Case, microseconds, scheduled_step
 from faustnet.data import ImageSource
 from faustnet.methods import build
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.precision import matmul_precision, set_compute_dtype
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.schedules import SCHEDULES

@@ -23,7 +23,8 @@ from torch.utils.checkpoint import checkpoint_sequential
 from faustnet.bench.steps import Case, plain_network
 from faustnet.data import ImageSource
 from faustnet.methods import build
-from faustnet.nn.network import LOSSES_AT_ONCE, NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
+from faustnet.nn.network import LOSSES_AT_ONCE
 from faustnet.training.optimisers import OptimiserSettings, state_tensors
 from faustnet.training.schedules import SCHEDULES, Greedy, Wavefront
 

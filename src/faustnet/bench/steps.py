@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from faustnet.data import Images, ImageSource, Scaling
 from faustnet.methods import build
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.precision import matmul_precision, set_compute_dtype
 from faustnet.training.optimisers import OptimiserSettings, state_tensors
 from faustnet.training.schedules import SCHEDULES

@@ -13,7 +13,7 @@ from faustnet.system.interrupts import importing
 def tokens(
     source: Annotated[str, typer.Argument(help="Data set of texts: a name or a path, as for 'faustnet train --dataset'.")],
     out: Annotated[Path, typer.Argument(help=".npz file to write; 'faustnet train --dataset' reads it.")],
-    length: Annotated[int | None, option("Tokens of a text.", "those of the longest training text, at most 128")] = None,
+    length: Annotated[int | None, option("Tokens of a text.", "those of the longest training text, from 32 to 128")] = None,
     vocabulary: Annotated[int, typer.Option(help="Largest number of different tokens.")] = 8000,
     text_column: Annotated[str, typer.Option(help="Name of the column with the texts.", show_default="a usual name")] = "",
     label_column: Annotated[str, typer.Option(help="Name of the column with the labels.", show_default="a usual name")] = "",

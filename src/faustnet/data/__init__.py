@@ -106,7 +106,7 @@ def make_shards(
     """Write a data set, named as in `load_data`, as a new folder of shards, and load it from there. Image files are read one
     by one. An interrupted attempt is continued. `on_images` is called with the numbers of written and of all images."""
     path, left_out = Path(name), tuple[str, ...]()
-    if name not in DATASETS and path.is_dir() and not is_sharded(path):
+    if name not in DATASETS and path.is_dir() and not is_sharded(path) and not find_parts(path):
         left_out = shard_folder(find_class_files(path, image_size, strict=strict), folder, on_images)
     else:
         data = load_data(name, data_dir, stream="always")

@@ -36,7 +36,7 @@ class TextSettings:
     Args:
         text_column: Name of the column with the texts; "" for the only column with a usual name.
         label_column: Name of the column with the labels; "" for the only column with a usual name.
-        tokens: Tokens of a text; longer texts are truncated. 0 for the longest training text, at most 128.
+        tokens: Tokens of a text; longer texts are truncated. 0 for those of the longest training text, from 32 to 128.
         vocabulary: Largest number of different tokens.
         tokeniser: Tokeniser to use; by default one is trained on the training texts.
     """

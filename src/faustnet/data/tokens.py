@@ -14,7 +14,7 @@ from faustnet.errors import FaustnetError, require
 
 PADDING = 0  # id of the tokens after the end of a text; token i of the definition has id i + 1
 LONGEST = 4096  # tokens of a text, at most
-AUTOMATIC_LENGTH = 128  # tokens of a text, at most, if the length is chosen by the training texts
+AUTOMATIC = 32, 128  # smallest and largest number of tokens of a text, if the training texts determine it
 SMALLEST_VOCABULARY = 256  # number of different bytes; every text can be written with them
 LARGEST_VOCABULARY = 2**20
 AT_ONCE = 10_000  # texts that are encoded together
@@ -37,8 +37,8 @@ class Tokeniser:
 
     @classmethod
     def train(cls, texts: Sequence[str], vocabulary: int, length: int = 0) -> "Tokeniser":
-        """Train a tokeniser with at most `vocabulary` tokens. Without a `length`, it is that of the longest text, but at
-        most `AUTOMATIC_LENGTH`."""
+        """Train a tokeniser with at most `vocabulary` tokens. Without a `length`, it is that of the longest text, but within
+        the limits `AUTOMATIC`."""
         library = _imported()
         made = library.Tokenizer(library.models.BPE())
         steps = [library.normalizers.NFKC(), library.normalizers.Strip(), library.normalizers.Lowercase()]
@@ -51,8 +51,9 @@ class Tokeniser:
         )
         made.train_from_iterator(texts, trainer)
         definition = made.to_str()
+        least, most = AUTOMATIC
         longest = max(map(len, cls(definition, LONGEST).encode(texts)))
-        return cls(definition, length or min(longest, AUTOMATIC_LENGTH))
+        return cls(definition, length or min(max(longest, least), most))
 
     @classmethod
     def from_json(cls, content: str) -> "Tokeniser":

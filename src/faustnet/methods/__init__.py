@@ -17,7 +17,7 @@ from faustnet.methods.source import Source, some_positions
 from faustnet.methods.symba import SymBa
 from faustnet.methods.trifecta import Trifecta
 from faustnet.methods.vanilla import FaustTriplet, FaustTuplet
-from faustnet.nn.network import NetworkSettings, Shape
+from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.system.devices import check_memory
 
 __all__ = [

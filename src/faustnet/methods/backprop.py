@@ -9,8 +9,9 @@ from torch.nn import functional
 from faustnet.losses.formulas import exact, mixed
 from faustnet.methods.base import Method
 from faustnet.methods.mixup import MixUp, check_label_smoothing
+from faustnet.nn.architectures import NetworkSettings, Shape, embedding_network
 from faustnet.nn.modules import Linear, one_hot
-from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
+from faustnet.nn.network import Network
 
 
 class Backprop(Method):
@@ -48,7 +49,7 @@ class Backprop(Method):
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         own = self.mixing.own(len(x))
-        last = functional.dropout(self.network.embed(mixed(x.flatten(1), own)), self.network.dropout, self.training)
+        last = functional.dropout(self.network.embed(self.mixing.blend(x)), self.network.dropout, self.training)
         output = exact(self.read_out(last))
         target = y if own is None else mixed(one_hot(y, self.classes).to(output), own)
         yield functional.cross_entropy(output, target, label_smoothing=self.label_smoothing).unsqueeze(0)

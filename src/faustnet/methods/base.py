@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from faustnet._deprecated import moved_names
 from faustnet.errors import FaustnetError, require
 from faustnet.methods.source import Source, some_positions
-from faustnet.nn.network import Network, NetworkSettings, Shape
+from faustnet.nn.architectures import NetworkSettings, Shape
+from faustnet.nn.network import Network
 
 STATISTICS_IMAGES = 1024  # training images that the statistics of batch norms are computed from
 LAYERS = ("all", "last")
@@ -176,11 +177,11 @@ class Method(nn.Module, ABC):
         self.mark_ready(state.get("_ready_versions", ()) is not None)
 
     def unlabelled(self, x: Tensor) -> Tensor:
-        """Return the rows of images without a label. (B, …) → (B, d)"""
-        return x.flatten(1)
+        """Return the rows of images without a label. (B, …) → (B, …)"""
+        return x
 
     def typical(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return rows like those of training, without randomness, for batch norm statistics. (B, …), (B,) → (R, d)"""
+        """Return rows like those of training, without randomness, for batch norm statistics. (B, …), (B,) → (R, …)"""
         return self.unlabelled(x)
 
     @abstractmethod
@@ -254,7 +255,7 @@ class LocalMethod(Method):
 
     @abstractmethod
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return what passes through the layers: the anchors first, then what they are compared with. (B, …) → (R, d)"""
+        """Return what passes through the layers: the anchors first, then what they are compared with. (B, …) → (R, …)"""
 
     def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
         """Return the loss of one layer, numbered from 0, from its embedding of the rows. (R, e), (B,) → ()
@@ -276,8 +277,8 @@ class LocalMethod(Method):
         return type(self).batched_loss is not LocalMethod.batched_loss
 
     def variants(self, x: Tensor) -> Tensor:
-        """Return all V rows that each image can become, so that activations can be cached. (B, …) → (B · V, d)"""
-        return x.flatten(1)
+        """Return all V rows that each image can become, so that activations can be cached. (B, …) → (B · V, …)"""
+        return x
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """Yield the loss of each layer, (1,). Its autograd graph contains that layer only."""

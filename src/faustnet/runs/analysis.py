@@ -15,7 +15,6 @@ from torch import Tensor
 from faustnet.data import Images
 from faustnet.errors import require
 from faustnet.methods.faust import FaustRepresentative
-from faustnet.nn.layers import EmbeddingLayer
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, as_table, differences
@@ -180,7 +179,7 @@ def network_in_words(model: Model) -> str:
     widths = f"{len(settings.widths)} × {settings.widths[0]}" if alike else "–".join(map(str, settings.widths))
     kind = "" if settings.kind == "dense" else f"{settings.kind} "
     first = model.method.network[0]
-    projected = isinstance(first, EmbeddingLayer) and first.projection is not None
+    projected = first.projection is not None
     return kind + (f"{widths}, embedding {settings.embedding}" if projected else widths)
 
 

@@ -9,10 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from faustnet.errors import FaustnetError
+from faustnet.nn.old_names import current_names
 from faustnet.runs.tensor_file import ABOUT, CHECKSUM, is_intact, pack, read_tensors
 from faustnet.runs.validation import is_epoch, parse_json
 from faustnet.system.files import PARTIAL, write_whole
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 LAST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 
@@ -32,7 +33,7 @@ class Checkpoints:
         for path in self.paths:
             path.unlink()
 
-    def save(self, trainer: Trainer, environment: dict[str, Any] | None) -> None:
+    def save(self, trainer: TrainingLoop, environment: dict[str, Any] | None) -> None:
         """Save the state of the trainer and the environment. The old checkpoints are kept until the new one is complete."""
         tensors, facts = trainer.state()
         kept = self.previous.with_name(f".{PREVIOUS}{PARTIAL}")
@@ -45,7 +46,7 @@ class Checkpoints:
         finally:
             kept.unlink(missing_ok=True)
 
-    def restore(self, trainer: Trainer) -> dict[str, Any] | None:
+    def restore(self, trainer: TrainingLoop) -> dict[str, Any] | None:
         """Restore the last state that can be read, if there is one, and return its environment."""
         paths = self.paths
         for path in paths:
@@ -73,7 +74,7 @@ class Checkpoints:
         return about.get("environment")
 
 
-def _read(path: Path, trainer: Trainer) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+def _read(path: Path, trainer: TrainingLoop) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
     """Return the header and the tensors of a checkpoint, or None if it is damaged or does not match the trainer."""
     try:
         metadata, tensors = read_tensors(path)
@@ -85,8 +86,12 @@ def _read(path: Path, trainer: Trainer) -> tuple[dict[str, Any], dict[str, Tenso
             return None
     except (FaustnetError, LookupError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    expected = {f"method.{name}": tensor.shape for name, tensor in trainer.method.state_dict().items()}
-    found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("method.")}
+    expected = {name: tensor.shape for name, tensor in trainer.method.state_dict().items()}
+    learned = {name.removeprefix("method."): tensor for name, tensor in tensors.items() if name.startswith("method.")}
+    try:
+        found = {name: tensor.shape for name, tensor in current_names(learned, trainer.method).items()}
+    except RuntimeError:  # a tensor of another size
+        return None
     return (about, tensors) if found == expected else None
 
 

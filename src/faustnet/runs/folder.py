@@ -20,7 +20,7 @@ from faustnet.system.environment import environment
 from faustnet.system.files import is_partial, read_limited, write_whole
 from faustnet.system.locks import LOCK
 from faustnet.training.history import history_csv
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
 HISTORY_TABLE = "history.csv"  # the history for spreadsheets
@@ -217,19 +217,19 @@ class Run:
         self._environment = now
         self.write_json(ENVIRONMENT, now)
 
-    def save(self, trainer: Trainer) -> None:
+    def save(self, trainer: TrainingLoop) -> None:
         """Write a checkpoint, and the history so far."""
         with self._writing(self.checkpoints.last):
             self.checkpoints.save(trainer, self._environment)
         self.write_history(trainer)
 
-    def write_history(self, trainer: Trainer) -> None:
+    def write_history(self, trainer: TrainingLoop) -> None:
         """Write the history so far, as JSON and as CSV."""
         self.write_json(HISTORY, [asdict(epoch) for epoch in trainer.history])
         table = history_csv(trainer.history, trainer.method.learners, trainer.method.voters)
         self.write(HISTORY_TABLE, table.encode())
 
-    def restore(self, trainer: Trainer) -> None:
+    def restore(self, trainer: TrainingLoop) -> None:
         """Restore the last checkpoint, if there is one."""
         self._environment = self.checkpoints.restore(trainer)
 

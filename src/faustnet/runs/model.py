@@ -13,6 +13,7 @@ from faustnet.data import DataSet, Images, ImageSource, Scaling, Tokeniser, load
 from faustnet.data.tokens import check_ids
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
+from faustnet.nn.old_names import current_names
 from faustnet.nn.references import REFERENCE_KINDS, known_score, references_from
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
 from faustnet.runs.recipes import Recipe, as_table, recipe_from
@@ -319,7 +320,7 @@ class Model:
         recipe, old = recipe_from(as_table(state["recipe"])), state["method"]
         with seeded(0):
             method = recipe.build_method(state["shape"], len(state["class_names"])).to(_dtype(old))
-        method.load_state_dict(old.state_dict())
+        method.load_state_dict(current_names(old.state_dict(), method))
         vars(self).update(state, recipe=recipe, method=method.eval())
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from faustnet.data import Scaling, Tokeniser
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Method
+from faustnet.nn.old_names import current_names
 from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.runs.tensor_file import ABOUT, Tensors, is_intact, pack
 from faustnet.system.randomness import seeded
@@ -60,7 +61,9 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
             raise ValueError("it has fewer tensors than layers")
         vocabulary = tokeniser.vocabulary if tokeniser else 0
         with torch.device("meta"):  # needs no memory, whatever the recipe says
-            check_weights(recipe.build_method(shape, len(names), vocabulary), weights, source)
+            empty = recipe.build_method(shape, len(names), vocabulary)
+        weights = current_names(weights, empty)
+        check_weights(empty, weights, source)
         with seeded(0):
             method = recipe.build_method(shape, len(names), vocabulary).to(dtype)
     except MALFORMED as error:

@@ -10,7 +10,7 @@ from faustnet.data import DataSet
 from faustnet.errors import printable
 from faustnet.runs.model import Model
 from faustnet.training.history import Epoch
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 CELL = 9  # characters per column
 UNEVEN = 3  # ratio of the largest to the smallest class from which a warning is printed
@@ -35,7 +35,7 @@ class ConsoleProgress:
         self.task: TaskID | None = None
         self.epochs = self.voters = 0
 
-    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
+    def begin(self, model: Model, data: DataSet, trainer: TrainingLoop) -> None:
         recipe, method = model.recipe, model.method
         self.epochs, self.voters = trainer.epochs, len(method.voters)
         what = f"texts of {model.shape[0]} tokens" if model.tokeniser else f"images of {'×'.join(map(str, model.shape))}"
@@ -79,7 +79,7 @@ class ConsoleProgress:
         self.bar.stop()
 
 
-def _notes_on_streaming(data: DataSet, trainer: Trainer) -> list[str]:
+def _notes_on_streaming(data: DataSet, trainer: TrainingLoop) -> list[str]:
     """Say whether images in shards are read during training, or were read before it."""
     pixels = data.train.pixels
     if isinstance(pixels, torch.Tensor):
@@ -89,7 +89,7 @@ def _notes_on_streaming(data: DataSet, trainer: Trainer) -> list[str]:
     return [f"{size} of images {how}"]
 
 
-def _notes_on_classes(data: DataSet, trainer: Trainer) -> list[str]:
+def _notes_on_classes(data: DataSet, trainer: TrainingLoop) -> list[str]:
     """Warn about uneven classes, classes with few training images, and classes without test images."""
     names, noun = data.class_names, "texts" if data.tokeniser else "images"
     trained, tested = (torch.bincount(x, minlength=len(names)).tolist() for x in (trainer.train.labels, data.test.labels))

@@ -17,8 +17,8 @@ from faustnet.runs.recipes import Recipe, differences
 from faustnet.system.locks import check_unlocked, folder_lock
 from faustnet.training.distributed import Communicator, RankGrid, SingleProcess, current_ranks
 from faustnet.training.history import Epoch
+from faustnet.training.loop import Diverged, TrainingLoop
 from faustnet.training.signals import stopped_by_signals
-from faustnet.training.trainer import Diverged, Trainer
 
 SAVE_EVERY = 1.0  # smallest number of seconds between checkpoints; an interrupted run is saved at once
 
@@ -30,7 +30,7 @@ class Stopped(KeyboardInterrupt):
 class Progress(Protocol):
     """Receives the events of a training."""
 
-    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None: ...
+    def begin(self, model: Model, data: DataSet, trainer: TrainingLoop) -> None: ...
     def batch(self) -> None: ...
     def epoch(self, epoch: Epoch) -> None: ...
     def end(self) -> None: ...
@@ -96,7 +96,7 @@ def _is_finished(run: Run, resume: bool, locks: ExitStack) -> bool:
     return run.conclude()
 
 
-def _train(run: Run, trainer: Trainer, progress: Progress) -> None:
+def _train(run: Run, trainer: TrainingLoop, progress: Progress) -> None:
     """Train to the end, and write checkpoints."""
     saved = -math.inf
 
@@ -145,7 +145,7 @@ def _read_data(recipe: Recipe, data_dir: Path | None) -> DataSet:
 
 def _set_up_equally(
     recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator
-) -> tuple[Model, Trainer]:
+) -> tuple[Model, TrainingLoop]:
     """Set up, and check that all ranks have the same data."""
     found = set_up(recipe, data, device, communicator)
     if not communicator.alone:
@@ -156,7 +156,7 @@ def _set_up_equally(
 
 def set_up(
     recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator | None = None
-) -> tuple[Model, Trainer]:
+) -> tuple[Model, TrainingLoop]:
     """Return an untrained model, and a trainer for it."""
     images, held_out = validation_split(recipe, data)
     recipe.data.augmentation.check(images.shape)
@@ -165,7 +165,7 @@ def set_up(
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     evaluated = model.source(held_out.to(device))
     settings = recipe.training, recipe.optimiser, recipe.seed
-    return model, Trainer(model.method, source, evaluated, *settings, communicator)
+    return model, TrainingLoop(model.method, source, evaluated, *settings, communicator)
 
 
 def validation_split(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
@@ -186,7 +186,7 @@ def _open_to_resume(folder: Path, recipe: Recipe) -> Run:
     return run
 
 
-def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> None:
+def _write_result(run: Run, model: Model, trainer: TrainingLoop, test: Images) -> None:
     """Write the history, the model and its metrics on the test images, and remove the checkpoints."""
     result = model.measure(test.to(trainer.device))
     history = trainer.history

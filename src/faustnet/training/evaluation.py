@@ -189,7 +189,7 @@ def threshold_accepting(scores: Tensor, accept: float) -> float:
 def chunks(images: Source, method: Method) -> Sequence[Tensor]:
     """Return the positions of all images in chunks whose size depends on the device and on the largest layer."""
     device = images.labels.device
-    most = MAX_VALUES // max(layer.peak_values for layer in method.network)
+    most = MAX_VALUES // method.network.peak_values
     size = max(1, min(most, GPU_CHUNK if device.type == "cuda" else CPU_CHUNK))
     return torch.arange(len(images.labels), device=device).split(size)
 

@@ -8,7 +8,7 @@ from faustnet.data import STREAM, Augmentation, TextSettings
 from faustnet.data.tokens import LARGEST_VOCABULARY, LONGEST, SMALLEST_VOCABULARY
 from faustnet.errors import require
 from faustnet.methods import Method, PredictionSettings, build, method_named
-from faustnet.nn.network import NetworkSettings, Shape
+from faustnet.nn.architectures import NetworkSettings, Shape, TextShape
 from faustnet.runs.recipes.values import convert_values
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
@@ -35,7 +35,8 @@ class DataSettings:
             text, sentence or question.
         label_column: For files of texts: name of the column with the labels; "" for the only one with a usual name, such as
             label, class or category.
-        tokens: For texts: number of tokens; longer texts are truncated. 0 is that of the longest training text, at most 128.
+        tokens: For texts: number of tokens; longer texts are truncated. 0 is that of the longest training text, but
+            from 32 to 128.
         vocabulary: For texts: largest number of different tokens.
     """
 
@@ -109,11 +110,8 @@ class Recipe:
         """Build the untrained method for images of this shape, (channels, height, width), or for texts, (tokens,), with a
         vocabulary. Draws its weights from torch's global generator."""
         if vocabulary:
-            require(
-                self.network.kind == "transformer",
-                f"network.kind must be transformer for texts, got {self.network.kind!r}.",
-            )
             require(not self.prediction.mirror, "prediction.mirror is for images: leave it out for texts.")
-        method = build(self.method, cast(Shape, shape), classes, self.network, self.options)
+        sample = TextShape(shape[0], vocabulary) if vocabulary else cast(Shape, shape)
+        method = build(self.method, sample, classes, self.network, self.options)
         method.set_prediction(self.prediction)
         return method

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from faustnet.methods import LocalMethod
 from faustnet.nn.batched import BatchedLayers, StackedParameter
 from faustnet.nn.layers import Layer
+from faustnet.nn.structure import Structure, copy_into, detached, map_tensors, tensors
 from faustnet.training.optimisers import Optimiser
 from faustnet.training.schedules.step_graph import buffers_in_place
 
@@ -17,7 +18,7 @@ from faustnet.training.schedules.step_graph import buffers_in_place
 class LayerGroup(ABC):
     """Consecutive layers, starting with number `first`, that a step of the wavefront trains together."""
 
-    output: Tensor  # (R, outputs): the activation of the last layer
+    output: Structure  # (R, …): what the last layer passes on
     stream: torch.cuda.Stream | None = None  # for the layers' work
     update_stream: torch.cuda.Stream | None = None  # for updates of parameters
 
@@ -32,12 +33,12 @@ class LayerGroup(ABC):
         return slice(self.first, self.first + len(self))
 
     @abstractmethod
-    def allocate(self, rows: Tensor) -> Tensor:
+    def allocate(self, rows: Structure) -> Structure:
         """Allocate the layers' inputs, for rows like these, and return rows like those of the next group."""
 
     @abstractmethod
-    def receive(self, rows: Tensor) -> None:
-        """Set the input of the first layer for the next step. (R, inputs)"""
+    def receive(self, rows: Structure) -> None:
+        """Set the input of the first layer for the next step. (R, …)"""
 
     @abstractmethod
     def refresh(self) -> None:
@@ -88,14 +89,16 @@ class BatchedGroup(LayerGroup):
         self.ones = torch.ones(len(layers), dtype=master.dtype, device=master.device)
 
     def allocate(self, rows: Tensor) -> Tensor:
-        sizes = [1, len(self) - 1] if self.batched.separate_first else [len(self)]
-        layers = [self.layers[0], self.layers[-1]][-len(sizes) :]
-        pairs = zip(sizes, layers, strict=True)
-        self.rows = [rows.new_zeros(size, len(rows), layer.inputs, dtype=self.batched.dtype) for size, layer in pairs]
-        return rows.new_zeros(len(rows), self.layers[-1].outputs, dtype=self.batched.dtype)
+        batched, count = self.batched, len(self)
+        spans = [slice(0, 1), slice(1, count)] if batched.separate_first else [slice(0, count)]
+        self.rows = [
+            rows.new_zeros(span.stop - span.start, len(rows), batched.inputs[span.start], dtype=batched.dtype)
+            for span in spans
+        ]
+        return rows.new_zeros(len(rows), batched.outputs, dtype=batched.dtype)
 
     def receive(self, rows: Tensor) -> None:
-        self.rows[0][0] = rows
+        self.rows[0][0] = rows.flatten(1)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -132,7 +135,7 @@ class BatchedGroup(LayerGroup):
         return [parameter.working for parameter in self.trained]
 
     def changes(self) -> list[Tensor]:
-        state = [tensor for _, tensors in self.state for tensor in tensors]
+        state = [slot for _, slots in self.state for slot in slots]
         parameters = [tensor for p in self.trained for tensor in (p.master, p.working)]
         return [*self.rows, *state, *parameters]
 
@@ -150,7 +153,7 @@ class SingleLayer(LayerGroup):
     back.
     """
 
-    rows: Tensor  # (R, …): the layer's input
+    rows: Structure  # (R, …): the layer's input
 
     def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser):
         super().__init__(first, layers, optimiser)
@@ -163,19 +166,19 @@ class SingleLayer(LayerGroup):
         ]
         self.changed_buffers: list[Tensor] = []
 
-    def allocate(self, rows: Tensor) -> Tensor:
+    def allocate(self, rows: Structure) -> Structure:
         """The input is real data from the start: zeros could give values that are not finite."""
-        self.rows = rows.clone()
+        self.rows = map_tensors(Tensor.clone, rows)
         buffers = [(buffer, buffer.clone()) for buffer in self.layer.buffers()]
         with buffers_in_place(self.layer.modules()):
-            activation, _ = self.layer(rows)
+            passed, _ = self.layer(rows)
         self.changed_buffers = [buffer for buffer, before in buffers if not _same(buffer, before)]
         for buffer, before in buffers:
             buffer.copy_(before)
-        return activation
+        return passed
 
-    def receive(self, rows: Tensor) -> None:
-        self.rows.copy_(rows)
+    def receive(self, rows: Structure) -> None:
+        copy_into(self.rows, rows)
 
     def refresh(self) -> None:
         pass
@@ -184,7 +187,7 @@ class SingleLayer(LayerGroup):
         active = factors[0, 3] > 0
         before = [buffer.clone() for buffer in self.changed_buffers]
         with buffers_in_place(self.layer.modules()):
-            activation, embedding = self.layer(self.rows)
+            passed, embedding = self.layer(self.rows)
             loss = method.local_loss(embedding, labels[0], self.first)
             if loss.requires_grad:
                 loss.backward()
@@ -194,7 +197,7 @@ class SingleLayer(LayerGroup):
             if parameter.grad is not None:
                 weight = parameter.detach().unsqueeze(0)
                 self.optimiser.update(weight, parameter.grad.unsqueeze(0), state, factors, weight)
-        self.output = activation.detach()
+        self.output = detached(passed)
         return torch.where(active, loss.detach(), 0).unsqueeze(0)
 
     def clear_gradients(self) -> None:
@@ -205,8 +208,8 @@ class SingleLayer(LayerGroup):
         return list(self.trained)
 
     def changes(self) -> list[Tensor]:
-        state = [tensor for tensors in self.state for tensor in tensors]
-        return [self.rows, *state, *self.trained, *self.layer.buffers()]
+        state = [slot for slots in self.state for slot in slots]
+        return [*tensors(self.rows), *state, *self.trained, *self.layer.buffers()]
 
     def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
         for parameter, words, state in zip(self.trained, self.words, self.state, strict=True):

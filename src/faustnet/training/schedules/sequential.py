@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from faustnet.methods import LocalMethod, Method, Source
+from faustnet.nn.structure import Structure, detached
 from faustnet.training.distributed.part import NetworkPart, WholeNetwork
 from faustnet.training.distributed.row_parallel import RowParallel
 from faustnet.training.optimisers import Optimiser, state_tensors
@@ -48,9 +49,7 @@ class Sequential(Schedule):
         self.table.fill([batches, rates], first)
         if isinstance(self.method, LocalMethod) and not self.part.alone:
             method, index = self.method, batches[0].to(self.device)
-            self.part.begin(
-                lambda: method.rows(self.feed.augmented(index), self.train.labels[index]).flatten(1), len(batches) - first
-            )
+            self.part.begin(lambda: method.rows(self.feed.augmented(index), self.train.labels[index]), len(batches) - first)
             if self.part.shard is not None:
                 self.row_parallel = RowParallel(method, self.part, self.updates, self.totals)
 
@@ -79,7 +78,7 @@ class Sequential(Schedule):
         if not isinstance(method := self.method, LocalMethod):
             losses = method.losses(self.feed.augmented(index), y)
         else:
-            rows = self.part.receive(lambda: method.rows(self.feed.augmented(index), y).flatten(1))
+            rows = self.part.receive(lambda: method.rows(self.feed.augmented(index), y))
             if self.row_parallel:
                 self.row_parallel.train(rows, y, rate)
                 return
@@ -92,13 +91,13 @@ class Sequential(Schedule):
             found.append(loss.detach())
         self.totals[self.part.learners] += torch.cat(found)
 
-    def _layer_losses(self, rows: Tensor, y: Tensor) -> Iterator[Tensor]:
+    def _layer_losses(self, rows: Structure, y: Tensor) -> Iterator[Tensor]:
         """Yield the losses of the layers, a few at a time, (n,). A layer's input is detached from the layer before."""
         group: list[Tensor] = []
         for number in self.part.layers:
-            activation, embedding = self.method.network[number](rows)
-            rows = activation.detach()
-            del activation
+            passed, embedding = self.method.network[number](rows)
+            rows = detached(passed)
+            del passed
             if number == self.part.layers[-1]:
                 self.part.send(rows)
             if group and embedding.shape != group[0].shape:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from faustnet.methods import Method, Source
-from faustnet.nn.batched import BATCHED
+from faustnet.nn.batched import BATCHED, batch_key
 from faustnet.nn.layers import Layer
+from faustnet.nn.structure import Structure
 from faustnet.system.randomness import unchanged_generators
 from faustnet.training.optimisers import Optimiser
 from faustnet.training.schedules.base import Schedule, local
@@ -51,14 +52,14 @@ class Wavefront(Schedule):
 
     def _group_key(self, number: int, layer: Layer) -> object:
         """Neighbours with equal keys are computed together, if the method's loss allows it."""
-        key = layer.batch_key if self.local.has_batched_loss else None
+        key = batch_key(layer) if self.local.has_batched_loss else None
         return number if key is None else key
 
     def _group(self, members: list[tuple[int, Layer]]) -> LayerGroup:
         first, layers = members[0][0], [layer for _, layer in members]
         if self._group_key(*members[0]) == first:
             return SingleLayer(first, layers, self.optimiser)
-        return BatchedGroup(first, layers, self.optimiser, BATCHED[type(layers[0])](layers))
+        return BatchedGroup(first, layers, self.optimiser, BATCHED[type(layers[0].body)](layers))
 
     def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
         self.batches, self.rates, self.first, self.taken = batches, rates, first, first
@@ -75,7 +76,7 @@ class Wavefront(Schedule):
     def _allocate(self, index: Tensor) -> None:
         """Allocate the inputs of all layers, and fill them with those of one batch."""
         with unchanged_generators(self.device):
-            rows = self.local.rows(self.train.augmented(index), self.train.labels[index]).flatten(1)
+            rows = self.local.rows(self.train.augmented(index), self.train.labels[index])
             for group in self.groups:
                 rows = group.allocate(rows)
 
@@ -91,12 +92,12 @@ class Wavefront(Schedule):
         factors = self.optimiser.factors(self.rates[batch], counts, active)
         self.table.fill([self.batches[steps.clamp(max=last)], batch, factors], step)
 
-    def _fetch(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what a step needs: the first layer's rows (R, d), and all layers' labels (n, B) and factors (n, 4)."""
+    def _fetch(self) -> tuple[Structure, Tensor, Tensor]:
+        """Return what a step needs: the first layer's rows (R, …), and all layers' labels (n, B) and factors (n, 4)."""
         assert self.labels is not None
         index, batch, factors = self.table.read()
         labels = self.labels.index_select(0, batch)
-        return self.local.rows(self.feed.augmented(index), labels[0]).flatten(1), labels, factors
+        return self.local.rows(self.feed.augmented(index), labels[0]), labels, factors
 
     def step(self) -> None:
         self.graph.enqueue()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method, Source
+from faustnet.nn.old_names import current_names
 from faustnet.nn.precision import matmul_precision, set_compute_dtype
 from faustnet.system.randomness import generator_states, seeded, set_generator_states
 from faustnet.training.checks import check_trainable
@@ -26,7 +27,7 @@ class Diverged(FaustnetError):
     """A loss or a weight is no longer finite."""
 
 
-class Trainer:
+class TrainingLoop:
     """Trains one method. Training can be stopped and continued without any difference to the result.
 
     On several ranks, every rank has a trainer. The first one has the history and the state of the whole training.
@@ -224,14 +225,14 @@ class Trainer:
             if name != "totals":
                 group, rest = name.split(".", 1)
                 groups[group][rest] = tensor
-        self.method.load_state_dict(groups["method"])
+        self.method.load_state_dict(current_names(groups["method"], self.method))
         self.history = [Epoch(**epoch) for epoch in facts["history"]]
         self.batch, self.seconds = int(facts["batch"]), float(facts["seconds"])
         if len(self.history) > self.epochs or not 0 <= self.batch < self.batches:
             raise ValueError("the state is of another training")
         self.schedule.enter(self._phase)
         self.schedule.totals.copy_(tensors["totals"])
-        self.schedule.restore(groups["optimiser"])
+        self.schedule.restore(current_names(groups["optimiser"], self.method))
         self._generators = groups["generator"]
         with seeded(self.seed, self.device):
             set_generator_states(self._generators, self.device)  # to find out now whether they are valid
