@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Answer
 
 import faustnet as package
+from conftest import Answer
 from faustnet.data import Tokeniser, load_data
 from faustnet.errors import FaustnetError
 from faustnet.runs.folder import MODEL, TOKENISER, Run
