@@ -24,7 +24,7 @@ def freeze(*names: str) -> Callable[[LocalMethod], None]:
     return change
 
 
-FROZEN = {"layer": "network.layers.1.", "first layer": "network.layers.0.", "weight": "network.layers.1.linear.weight"}
+FROZEN = {"layer": "network.layers.1.", "first layer": "network.layers.0.", "weight": "network.layers.1.body.linear.weight"}
 LAYERS = {"batched": OwnLayer, "one by one": NormLayer}
 
 
@@ -79,5 +79,5 @@ def test_a_training_with_frozen_parameters_can_be_continued(schedule: str, froze
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_parameter_that_no_loss_reads_is_refused(schedule: str) -> None:
-    with pytest.raises(FaustnetError, match=r"network\.layers\.0\.temperature gets no gradient.*requires_grad_"):
+    with pytest.raises(FaustnetError, match=r"network\.layers\.0\.body\.temperature gets no gradient.*requires_grad_"):
         own_trainer([TemperatureLayer] * 2, schedule)

@@ -187,7 +187,7 @@ def test_the_checkpoint_before_is_taken_up_when_the_last_is_damaged(
     path = copy / CHECKPOINT
     path.write_bytes(damaged(path.read_bytes()))
     resumed(copy)
-    assert caplog.messages == [f"{path} is damaged: continuing from the checkpoint before it."]
+    assert caplog.messages == [f"{path} is damaged: continuing from the previous checkpoint."]
     assert weights(copy) == weights(whole)
     assert {path.name for path in copy.iterdir()} == {path.name for path in whole.iterdir()}
 
@@ -209,7 +209,7 @@ def test_when_no_checkpoint_is_whole_one_sentence_says_what_to_do(
     answer = faustnet("train", "--resume", "--out", copy, "--device", "cpu")
     assert answer.code == 2
     both = f"{copy / CHECKPOINT} and {copy / PREVIOUS} are damaged or from another run"
-    assert f"{both}: delete them, then resume to start the run from the beginning." in answer.sentence
+    assert f"{both}: delete them, then run the same command again to restart the run." in answer.sentence
     assert all(path.exists() for path in before)
     (copy / PREVIOUS).unlink()
     assert "is damaged or from another run: delete it" in faustnet("train", "--resume", "--out", copy).sentence

@@ -182,7 +182,7 @@ class Exploding:
         ({"train/x-0": np.zeros(7, np.uint8)}, "must contain images or rows of numbers"),
         ({"train/x-0": np.zeros((7, 0, 5), np.uint8)}, "must contain images or rows of numbers"),
         ({"train/x-0": np.asfortranarray(np.ones((7, 6, 5), np.uint8))}, "is in Fortran order"),
-        ({"train/x-0": cut_short()}, "x-0.npy is incomplete, 110 bytes are missing"),
+        ({"train/x-0": cut_short()}, "x-0.npy is incomplete (110 bytes are missing)"),
         ({"train/x-0": b"\x93NUMPY"}, "is not a readable array"),
         ({"train/x-0": b""}, "is not a readable array"),
         ({"train/x-0": headed("{[]: 1}")}, "is not a readable array"),
@@ -232,7 +232,7 @@ def test_a_file_that_shrinks_while_it_is_used_ends_the_training_with_a_sentence(
     file = tmp_path / "copy" / "train" / "x-00000.npy"
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size // 2)
-    with pytest.raises(FaustnetError, match=r"x-00000\.npy was shortened while it was in use"):
+    with pytest.raises(FaustnetError, match=r"x-00000\.npy was truncated while it was being read"):
         run_to_end(trainer)
 
 
@@ -319,9 +319,9 @@ def test_shards_are_made_and_used_by_commands(
     streamed = faustnet(
         "train", "--dataset", tmp_path / "shards", *small, "--set", "data.stream=always", "--out", tmp_path / "streamed"
     )
-    assert "of images are read from disk during training" in streamed.err
+    assert "of images are read from the disk during training" in streamed.err
     read = faustnet("train", "--dataset", tmp_path / "shards", *small, "--out", tmp_path / "read")
-    assert "of images fit in memory and were read" in read.err
+    assert "of images were loaded into memory" in read.err
     one, other = (json.loads((tmp_path / run / "history.json").read_text()) for run in ("streamed", "read"))
     assert [epoch | {"seconds": 0} for epoch in one] == [epoch | {"seconds": 0} for epoch in other]
     for command, *more in (["evaluate"], ["votes"], ["calibrate"], ["report", "--images", 10]):

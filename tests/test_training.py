@@ -189,7 +189,7 @@ def test_a_weight_that_breaks_in_the_last_step_is_noticed(source: ImageSource, h
 
     def break_at_the_end() -> None:
         if trainer.batch == trainer.batches:
-            trainer.method.network[1].linear.bias.data[0] = torch.nan
+            trainer.method.network[1].body.linear.bias.data[0] = torch.nan
 
     with pytest.raises(FaustnetError, match="A weight of layer 2 is no longer finite in epoch 1"):
         trainer.run(break_at_the_end, lambda epoch: None)
@@ -210,9 +210,9 @@ def test_a_batch_larger_than_the_data_is_refused(source: ImageSource, held_out: 
         lambda tensors, facts: tensors.pop("generator.cpu"),
         lambda tensors, facts: tensors.update({"generator.cpu": torch.zeros(3)}),
         lambda tensors, facts: tensors.pop("totals"),
-        lambda tensors, facts: tensors.pop("method.network.layers.0.linear.bias"),
-        lambda tensors, facts: tensors.update({"optimiser.network.layers.0.linear.weight/exp_avg": torch.zeros(2, 2)}),
-        lambda tensors, facts: [tensors.pop(name) for name in list(tensors) if "0.linear.weight/" in name],
+        lambda tensors, facts: tensors.pop("method.network.layers.0.body.linear.bias"),
+        lambda tensors, facts: tensors.update({"optimiser.network.layers.0.body.linear.weight/exp_avg": torch.zeros(2, 2)}),
+        lambda tensors, facts: [tensors.pop(name) for name in list(tensors) if "0.body.linear.weight/" in name],
         lambda tensors, facts: tensors.update({"optimiser.read_out.weight/exp_avg": torch.zeros(2, 2)}),
     ],
 )

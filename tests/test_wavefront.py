@@ -188,7 +188,7 @@ def test_a_state_of_another_network_is_refused(exact: ImageSource) -> None:
     key = next(key for key in tensors if key.endswith("exp_avg"))
     with pytest.raises(ValueError, match="other parameters"):
         trainer("wavefront", exact).restore({k: v for k, v in tensors.items() if k != key}, facts)
-    with pytest.raises(ValueError, match="another network"):
+    with pytest.raises(ValueError, match="does not match the network"):
         trainer("wavefront", exact).restore(tensors | {key: torch.zeros(3)}, facts)
 
 

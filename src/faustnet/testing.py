@@ -64,7 +64,8 @@ def check_layer(layer: Layer, sample: Structure) -> None:
     _check_shape(f"The embedding of {name}", embedding, (rows, embedding.shape[-1]))
     require(
         _close(embedding, again[1]),
-        f"{name} gives different embeddings for the same rows in evaluation mode: draw no random numbers.",
+        f"{name} gives different embeddings for the same rows in evaluation mode: draw "
+        "random numbers in training mode only.",
     )
     same = _close(embedding[:1], first[1]) and _close(activation(passed)[:1], activation(first[0]))
     require(same, f"{name} makes an embedding depend on the other rows in evaluation mode: use stored statistics.")
@@ -108,7 +109,10 @@ def check_method(
 def _check_class(method: type[Method]) -> None:
     for attribute in ("name", "summary"):
         value = getattr(method, attribute, "")
-        require(bool(value) and isinstance(value, str), f"{method.__name__}.{attribute} must be a non-empty string.")
+        require(
+            bool(value) and isinstance(value, str),
+            f"{method.__name__}.{attribute} must be a non-empty string, got {value!r}.",
+        )
     method.option_types()
     for option, default in method.options().items():
         require(default is not inspect.Parameter.empty, f"Option {option!r} of {method.__name__} needs a default.")
@@ -151,7 +155,7 @@ def _check_scores(trainer: TrainingLoop) -> None:
         _check_shape(f"The scores of {method.name}", scores, (len(method.voters), BATCH, CLASSES))
         require(
             _close(scores, method.votes(images)),
-            f"{method.name} gives different scores for the same images: draw no random numbers.",
+            f"{method.name} gives different scores for the same images: do not draw random numbers in scores.",
         )
 
 
@@ -171,7 +175,11 @@ def _check_losses(trainer: TrainingLoop) -> None:
     trainer.run(lambda: None, lambda epoch: None)
     for learner, first, last in zip(method.learners, trainer.history[0].losses, trainer.history[-1].losses, strict=True):
         fell = first is not None and last is not None and last < first
-        require(fell, f"The loss of {learner} of {name} did not fall in {EPOCHS} epochs: {first} became {last}.")
+        require(
+            fell,
+            f"The loss of {learner} of {name} did not fall in {EPOCHS} epochs: it was {first} in "
+            f"the first and {last} in the last epoch.",
+        )
 
 
 def _check_continuing(whole: TrainingLoop, *about: Any) -> None:
@@ -186,7 +194,7 @@ def _check_continuing(whole: TrainingLoop, *about: Any) -> None:
     tensors, facts = begun.state_on_host()
     continued.restore({name: tensor.clone() for name, tensor in tensors.items()}, facts)
     continued.run(lambda: None, lambda epoch: None)
-    _require_equal(continued.method, whole.method, "a training that was stopped and continued")
+    _require_equal(continued.method, whole.method, "an uninterrupted training and one that was stopped and continued")
 
 
 def _check_prediction(
@@ -201,12 +209,13 @@ def _check_prediction(
     with evaluating(fresh):
         same = _close(scores, fresh.votes(images))
     require(
-        same, f"The state_dict of {name} is not the whole model: store the data for prediction in parameters or buffers."
+        same,
+        f"The state_dict of {name} does not contain everything that prediction needs: store it in parameters or buffers.",
     )
 
 
 def _check_schedules(sequential: LocalMethod, *about: Any) -> None:
-    _require_equal(_trained(*about, "wavefront").method, sequential, "the wavefront schedule")
+    _require_equal(_trained(*about, "wavefront").method, sequential, "the sequential and the wavefront schedule")
     if not sequential.blends_images:
         before = dict(_trainer(*about).method.named_parameters())
         for key, parameter in _trained(*about, "greedy").method.named_parameters():
@@ -217,7 +226,7 @@ def _check_schedules(sequential: LocalMethod, *about: Any) -> None:
 def _require_equal(one: Method, other: Method, what: str) -> None:
     theirs = other.state_dict()
     for key, tensor in one.state_dict().items():
-        require(_close(tensor, theirs[key]), f"{key} of {one.name} differs after {what}.")
+        require(_close(tensor, theirs[key]), f"{key} of {one.name} differs between {what}.")
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

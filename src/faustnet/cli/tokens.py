@@ -7,7 +7,6 @@ import typer
 
 from faustnet.cli.options import DataDir, check_writable, option
 from faustnet.errors import require
-from faustnet.system.interrupts import importing
 
 
 def tokens(
@@ -25,9 +24,9 @@ def tokens(
     """
     require(out.suffix == ".npz", f"OUT must end in .npz, got {out}.")
     check_writable(out)
-    with importing():
-        from faustnet.data import load_data, write_tokens
-        from faustnet.runs.recipes import DataSettings
+    from faustnet.data import load_data, write_tokens
+    from faustnet.runs.recipes import DataSettings
+
     settings = DataSettings(text_column=text_column, label_column=label_column, tokens=length or 0, vocabulary=vocabulary)
     data = load_data(source, data_dir, text=settings.text)
     write_tokens(data, out)

@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 IMAGE_SETS: dict[str, tuple[Callable[[Path | None], DataSet], str]] = {
-    "digits": (official.digits, "1,797 grey images of digits, 8×8 pixels; included in scikit-learn, no download"),
-    "mnist": (official.mnist, "70,000 grey images of digits, 28×28 pixels; 11 MB to download"),
-    "fashion-mnist": (official.fashion_mnist, "70,000 grey images of clothes, 28×28 pixels; 30 MB to download"),
+    "digits": (official.digits, "1,797 grey-scale images of digits, 8×8 pixels; included in scikit-learn, no download"),
+    "mnist": (official.mnist, "70,000 grey-scale images of digits, 28×28 pixels; 11 MB to download"),
+    "fashion-mnist": (official.fashion_mnist, "70,000 grey-scale images of clothes, 28×28 pixels; 30 MB to download"),
     "cifar10": (official.cifar10, "60,000 colour photographs, 32×32 pixels; 170 MB to download"),
 }
 TEXT_SETS: dict[str, tuple[Callable[[Path | None, TextSettings], DataSet], str]] = {
@@ -88,7 +88,7 @@ def load_data(
         return load_text_file(path, text)
     if path.exists():
         raise FaustnetError(
-            "A data set must be a folder of class folders, a folder of shards, an .npz file, a file of texts "
+            "A data set must be a folder with one folder per class, a folder of shards, an .npz file, a file of texts "
             f"({', '.join(SUFFIXES)}) or a folder of those, got {path}."
         )
     raise unknown("data set or file", name, DATASETS, ", or the path of a folder or a file")

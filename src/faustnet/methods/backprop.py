@@ -17,7 +17,8 @@ from faustnet.nn.network import Network
 class Backprop(Method):
     """Standard training, for comparison: a linear classifier after the last layer, and its cross entropy.
 
-    The layers are those of FAUST without projections. In a convolutional network, only the last layer has a head.
+    The layers are those of FAUST without projections. In a convolutional network and in a transformer, only the last layer
+    has a head.
 
     Options:
         label_smoothing: Label smoothing of the cross entropy.
@@ -29,6 +30,7 @@ class Backprop(Method):
     summary: ClassVar[str] = "one loss at the output, with its gradient through all layers"
 
     def __init__(self, network: Network, classes: int, *, label_smoothing: float = 0.0, mixup: float = 0.0):
+        network.remove_projections()
         super().__init__(network, classes)
         check_label_smoothing(label_smoothing)
         self.label_smoothing = label_smoothing

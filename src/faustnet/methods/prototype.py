@@ -18,7 +18,7 @@ from faustnet.system.devices import check_memory
 class FaustPrototype(FaustSharedReferences, LocalMethod):
     """The references of each class are prototypes: learned vectors in the embedding space of each layer.
 
-    The options that are not listed here are described under faust-representative.
+    The other options are described under faust-representative.
 
     Options:
         prototypes: Number of prototypes per class.
@@ -76,7 +76,7 @@ class FaustPrototype(FaustSharedReferences, LocalMethod):
         """Inputs that barely activate a layer are closest to every prototype, unless all embeddings have one length."""
         require(
             all(layer.unit for layer in self.network),
-            "Rejecting images with faust-prototype needs network.length=unit, got free: train again with that setting.",
+            "network.length must be unit or learned to reject images with faust-prototype, got free: train again.",
         )
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:

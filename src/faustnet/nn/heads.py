@@ -3,6 +3,7 @@
 The projections have no bias, because it would cancel in every distance.
 """
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -11,7 +12,17 @@ from faustnet.nn.modules import ConvNorm, Linear
 from faustnet.nn.structure import Structure, activation, as_vectors
 
 HEAD_SIDE = 8  # maximum height and width of the feature maps that a head convolves
+USUAL_SIZE = 256  # of embeddings
 MOST_CHANNELS = 256  # of the convolutions of a head that is chosen for an activation
+
+
+def projection(inputs: int, embedding: int) -> Linear:
+    """Return a linear map whose initial embeddings have about the length of embeddings of 256 values, whatever their size.
+    The default scale of distances fits that length."""
+    linear = Linear(inputs, embedding, bias=False)
+    with torch.no_grad():
+        linear.weight.mul_((USUAL_SIZE / embedding) ** 0.5)
+    return linear
 
 
 class ConvHead(nn.Module):
@@ -30,9 +41,7 @@ class ConvHead(nn.Module):
         self.first = ConvNorm(channels, width) if width else None
         self.second = ConvNorm(width, width) if width else None
         self.features = width or channels
-        self.projection: Linear | None = None
-        if embedding:
-            self.add_projection(embedding)
+        self.projection = projection(self.features, embedding) if embedding else None
 
     def add_projection(self, embedding: int) -> None:
         self.projection = Linear(self.features, embedding, bias=False)
@@ -47,7 +56,7 @@ class ConvHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Average over the tokens of each row that are not padding, and project.
+    """Average over the tokens of each row that are not padding, normalise to mean 0 and variance 1, and project.
 
     Args:
         width: Number of values of a token.
@@ -56,7 +65,7 @@ class TokenHead(nn.Module):
 
     def __init__(self, width: int, embedding: int = 0):
         super().__init__()
-        self.projection = Linear(width, embedding, bias=False) if embedding else None
+        self.projection = projection(width, embedding) if embedding else None
 
     def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
         """(R, T, width), True at padding (R, T) → (R, embedding)"""
@@ -65,6 +74,7 @@ class TokenHead(nn.Module):
         else:
             kept = (~padding).to(tokens.dtype).unsqueeze(2)
             features = (tokens * kept).sum(dim=1) / kept.sum(dim=1).clamp_min(1)
+        features = functional.layer_norm(features, features.shape[-1:])
         return features if self.projection is None else self.projection(features)
 
 
@@ -87,7 +97,7 @@ def head_for(structure: Structure, embedding: int) -> nn.Module | None:
             f"{tuple(example.shape)} of {example.dtype}: give the block its own head, with faustnet.nn.Layer(body, head)."
         )
     if len(shape) == 1:
-        return Linear(shape[0], embedding, bias=False) if embedding else None
+        return projection(shape[0], embedding) if embedding else None
     if len(shape) == 2:
         return TokenHead(shape[1], embedding)
     channels, height, width = shape

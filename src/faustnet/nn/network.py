@@ -11,9 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from faustnet.errors import FaustnetError, require
 from faustnet.nn.batched import batch_key
-from faustnet.nn.heads import head_for
+from faustnet.nn.heads import ConvHead, TokenHead, head_for
 from faustnet.nn.layers import Layer, check_embedding
-from faustnet.nn.modules import BatchNorm
+from faustnet.nn.modules import BatchNorm, Linear
 from faustnet.nn.structure import Structure, activation, detached, tensors
 from faustnet.system.randomness import unchanged_generators
 
@@ -130,6 +130,19 @@ class Network(nn.Module):
                 yield self.example
         finally:
             self.train(training)
+
+    def remove_projections(self) -> None:
+        """Remove the heads of all layers but the last, and the linear map at the end of the last head, for methods with one
+        loss at the output."""
+        for layer in list(self)[:-1]:
+            layer.head = None
+        last = self[-1]
+        if isinstance(last.head, Linear):
+            last.head = None
+        elif isinstance(last.head, ConvHead | TokenHead):
+            last.head.projection = None
+        with self._one_row() as row:
+            last.embedding_size = self.embed(row).flatten(1).shape[1]
 
     def update_statistics(self, rows: Tensor) -> None:
         """Set the statistics of all `BatchNorm` modules from these rows. (R, …)"""

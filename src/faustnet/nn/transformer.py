@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from faustnet.nn.structure import Structure, activation, padding_mask
 
-INITIAL_SIZE = 0.02  # standard deviation of the initial positions and token vectors
+POSITION_SIZE = 0.5  # standard deviation of the initial positions; smaller ones are ignored by a local loss at first
 
 
 class TransformerBody(nn.Module):
@@ -47,7 +47,7 @@ class PatchBody(nn.Module):
         channels, height, length = shape
         self.shape = shape
         self.patches = nn.Conv2d(channels, width, patch, stride=patch)
-        self.positions = nn.Parameter(torch.randn((height // patch) * (length // patch), width) * INITIAL_SIZE)
+        self.positions = nn.Parameter(torch.randn((height // patch) * (length // patch), width) * POSITION_SIZE)
         self.first = block
 
     def forward(self, images: Tensor) -> Structure:
@@ -67,9 +67,7 @@ class TextBody(nn.Module):
     def __init__(self, vocabulary: int, length: int, width: int, block: TransformerBody):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width, padding_idx=0)
-        with torch.no_grad():
-            self.tokens.weight.mul_(INITIAL_SIZE)
-        self.positions = nn.Parameter(torch.randn(length, width) * INITIAL_SIZE)
+        self.positions = nn.Parameter(torch.randn(length, width) * POSITION_SIZE)
         self.first = block
 
     def forward(self, numbers: Tensor) -> Structure:

@@ -32,7 +32,7 @@ from faustnet.training.loop import Diverged, TrainingLoop
 from faustnet.version import VERSION
 
 PR_SET_PDEATHSIG = 1  # Linux: the signal that a process gets when its parent ends
-LOST = "its process died every time, the last time with no other job running; it may need more memory than there is."
+LOST = "its process died every time, the last time with no other job running; it may need more memory than this machine has."
 ONE_AT_A_TIME = threading.Lock()  # runs trained by threads of one process would share its random numbers
 
 

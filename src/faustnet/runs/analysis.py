@@ -17,7 +17,7 @@ from faustnet.errors import require
 from faustnet.methods.faust import FaustRepresentative
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe, as_table, differences
+from faustnet.runs.recipes import Recipe, as_table, differences, write_recipe
 from faustnet.training.evaluation import all_embeddings, all_scores
 
 THUMBNAIL = 32  # largest side in pixels of a test image; a page contains a thousand of them
@@ -47,6 +47,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
         "dataset": data.name,
         "network": network_in_words(model),
         "recipe": as_table(recipe),
+        "recipe_file": write_recipe(recipe),
         "changed": _changed(recipe),
         "environment": run.environment,
         "history": run.history,

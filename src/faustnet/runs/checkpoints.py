@@ -53,21 +53,22 @@ class Checkpoints:
             if found := _read(path, trainer):
                 break
             if path != paths[-1]:
-                logging.getLogger(__name__).warning(f"{path} is damaged: continuing from the checkpoint before it.")
+                logging.getLogger(__name__).warning(f"{path} is damaged: continuing from the previous checkpoint.")
         else:
             if not paths:
                 return None
             are, them = ("is", "it") if len(paths) == 1 else ("are", "them")
             raise FaustnetError(
-                f"{' and '.join(map(str, paths))} {are} damaged or from another run: delete {them}, then resume to "
-                "start the run from the beginning."
+                f"{' and '.join(map(str, paths))} {are} damaged or from another run: delete {them}, then run "
+                "the same command again to restart the run."
             )
         about, tensors = found
         try:
             trainer.restore(tensors, about)
         except (RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
             raise FaustnetError(
-                f"{path} does not match the recipe of the run: delete it, then resume to start from the beginning."
+                f"{path} does not match the recipe of the run: delete it, then run the same "
+                "command again to restart the run."
             ) from None
         if path != self.last:
             os.replace(path, self.last)  # otherwise the damaged one would become the previous one

@@ -67,7 +67,10 @@ class Run:
     def refuse_existing(self) -> None:
         """Raise an error if the folder contains anything but partial files."""
         if self.folder.exists() and (not self.folder.is_dir() or any(not _is_leftover(p) for p in self.folder.iterdir())):
-            raise FaustnetError(f"{self.folder} already exists: choose another folder (out), or continue the run (resume).")
+            raise FaustnetError(
+                f"{self.folder} already exists: choose another --out, or continue the run with "
+                "--resume (resume=True in Python)."
+            )
 
     @cached_property
     def recipe(self) -> Recipe:

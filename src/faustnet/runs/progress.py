@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from faustnet.data import DataSet
@@ -46,7 +47,7 @@ class ConsoleProgress:
         self.console.print(
             f"{recipe.method} on {printable(data.name)}: {len(trainer.train.labels):,} training {what}, "
             f"{len(model.class_names)} classes\n"
-            f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
+            f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} per epoch, "
             f"{trainer.schedule.about} on {trainer.device.type}"
         )
         for line in [*_notes_on_streaming(data, trainer), *_notes_on_classes(data, trainer)]:
@@ -84,9 +85,8 @@ def _notes_on_streaming(data: DataSet, trainer: TrainingLoop) -> list[str]:
     pixels = data.train.pixels
     if isinstance(pixels, torch.Tensor):
         return []
-    size = f"{pixels.size / 1e9:.1f} GB" if pixels.size >= 1e8 else f"{pixels.size / 1e6:.1f} MB"
-    how = "are read from disk during training" if trainer.schedule.feed.streams else "fit in memory and were read into it"
-    return [f"{size} of images {how}"]
+    how = "are read from the disk during training" if trainer.schedule.feed.streams else "were loaded into memory"
+    return [f"{decimal(pixels.size)} of images {how}"]
 
 
 def _notes_on_classes(data: DataSet, trainer: TrainingLoop) -> list[str]:
@@ -98,7 +98,7 @@ def _notes_on_classes(data: DataSet, trainer: TrainingLoop) -> list[str]:
     if most >= UNEVEN * least and not trainer.settings.balance:
         large, small = names[trained.index(most)], names[trained.index(least)]
         lines.append(
-            f"uneven classes: {large!r} has {most:,} training {noun} and {small!r} {least:,}; "
+            f"imbalanced classes: {large!r} has {most:,} training {noun} and {small!r} {least:,}; "
             "--set training.balance=true draws all classes equally often"
         )
     if few := [f"{name!r} {count}" for name, count in zip(names, trained, strict=True) if count < FEW]:

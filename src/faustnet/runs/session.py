@@ -181,7 +181,7 @@ def _open_to_resume(folder: Path, recipe: Recipe) -> Run:
     run = Run.open(folder)
     for key, (begun, asked) in differences(run.recipe, recipe).items():
         raise FaustnetError(
-            f"{key} must be {begun!r} to resume {folder}, got {asked!r}: use the first value, or start a new run."
+            f"{key} must be {begun!r} to resume {folder}, got {asked!r}: use the recipe of the run, or start a new run."
         )
     return run
 

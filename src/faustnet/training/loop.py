@@ -3,13 +3,14 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from faustnet.errors import FaustnetError
+from faustnet.data.sources import StreamSource
+from faustnet.errors import FaustnetError, require
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.nn.old_names import current_names
 from faustnet.nn.precision import matmul_precision, set_compute_dtype
@@ -18,7 +19,7 @@ from faustnet.training.checks import check_trainable
 from faustnet.training.distributed import Communicator, RankGrid, RankPart, SingleProcess
 from faustnet.training.evaluation import evaluate, evaluating
 from faustnet.training.history import Epoch
-from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.optimisers import AnySettings
 from faustnet.training.schedules import SCHEDULES, Schedule, Sequential
 from faustnet.training.settings import TrainingSettings
 
@@ -40,6 +41,7 @@ class TrainingLoop:
         optimiser: Optimiser and learning-rate schedule.
         seed: Random seed of shuffling, augmentation and dropout.
         communicator: Connection to the other ranks; None for a single process.
+        evaluate_last: Whether the last epoch ends with an evaluation in any case.
     """
 
     def __init__(
@@ -48,17 +50,20 @@ class TrainingLoop:
         train: Source,
         held_out: Source,
         settings: TrainingSettings,
-        optimiser: OptimiserSettings,
+        optimiser: AnySettings,
         seed: int,
         communicator: Communicator | None = None,
+        *,
+        evaluate_last: bool = True,
     ):
         self.method, self.train, self.held_out = method, train, held_out
         self.settings, self.optimiser, self.seed = settings, optimiser, seed
         self.communicator = communicator or SingleProcess()
+        self.evaluate_last = evaluate_last
         self.communicator.begin()
         self.device = train.labels.device
         self.batches = len(train.labels) // settings.batch_size  # in an epoch
-        if self.batches < 1:
+        if self.batches < 1 and not isinstance(train, StreamSource):
             raise FaustnetError(
                 f"training.batch_size must be at most the number of training images, {len(train.labels)}, got "
                 f"{settings.batch_size}."
@@ -85,12 +90,30 @@ class TrainingLoop:
         if isinstance(self.communicator, RankGrid):
             if name == "greedy":
                 raise FaustnetError(
-                    "training.schedule=greedy runs in one process: use another schedule, or start without torchrun."
+                    "training.schedule=greedy supports one process only: use another schedule, or start without torchrun."
                 )
             return Sequential(self.method, self.train, optimiser, RankPart(self.method, self.communicator))
-        if name == "auto":
-            name = "wavefront" if self.device.type == "cuda" and isinstance(self.method, LocalMethod) else "sequential"
-        return SCHEDULES[name](self.method, self.train, optimiser)
+        return SCHEDULES[self._schedule_name](self.method, self.train, optimiser)
+
+    @property
+    def _schedule_name(self) -> str:
+        if self.settings.schedule != "auto":
+            return self.settings.schedule
+        return "wavefront" if self.device.type == "cuda" and isinstance(self.method, LocalMethod) else "sequential"
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know about how the training runs."""
+        if self.device.type == "cuda" and not self.schedule.optimiser.recordable:
+            return ["Steps are not recorded as a CUDA graph: use a plain Adam, AdamW or SGD for faster steps."]
+        return []
+
+    def extend(self, epochs: int) -> None:
+        """Train for more epochs after the present ones. A learning-rate schedule of `OptimiserSettings` is stretched."""
+        require(
+            self.schedule.phases == 1, "The greedy schedule trains each layer once: make a new trainer to train further."
+        )
+        self.settings = replace(self.settings, epochs=len(self.history) + epochs)
 
     @property
     def epochs(self) -> int:
@@ -142,9 +165,7 @@ class TrainingLoop:
         order = torch.randperm(count, generator=shuffle) if self.members is None else balanced(self.members, count, shuffle)
         place = epoch % self.settings.epochs  # in its phase
         self.method.enter_epoch(place / max(1, self.settings.epochs - 1))
-        first_step = place * self.batches
-        steps = self.settings.epochs * self.batches
-        rates = [self.optimiser.rate(first_step + batch, steps) for batch in range(self.batches)]
+        rates = self.optimiser.rates(place, self.settings.epochs, self.batches)
         batches = order[: self.batches * size].view(self.batches, size)
         with self.schedule.feed.reading(batches, self.batch):
             self.schedule.begin(batches, torch.tensor(rates, dtype=torch.float64), self.batch)
@@ -183,8 +204,10 @@ class TrainingLoop:
         losses: list[float | None] = [None] * (len(self.schedule.layers) * self.schedule.phases)
         for layer, loss in zip(self.schedule.layers, self.schedule.totals.tolist(), strict=True):
             losses[layer] = loss / self.batches
+        found = [loss for loss in losses if loss is not None]
+        self.optimiser.end_epoch(sum(found) / len(found))
         number = len(self.history) + 1
-        due = number % self.settings.evaluate_every == 0 or number == self.epochs
+        due = number % self.settings.evaluate_every == 0 or (number == self.epochs and self.evaluate_last)
         alone, first, accuracy = self._evaluated() if due and self.communicator.is_first else ([], [], None)
         self.history.append(Epoch(number, losses, alone, first, accuracy, self.rate, self.seconds))
         self.batch, self.seconds = 0, 0.0
@@ -229,7 +252,7 @@ class TrainingLoop:
         self.history = [Epoch(**epoch) for epoch in facts["history"]]
         self.batch, self.seconds = int(facts["batch"]), float(facts["seconds"])
         if len(self.history) > self.epochs or not 0 <= self.batch < self.batches:
-            raise ValueError("the state is of another training")
+            raise ValueError("the state has more epochs or batches than this training")
         self.schedule.enter(self._phase)
         self.schedule.totals.copy_(tensors["totals"])
         self.schedule.restore(current_names(groups["optimiser"], self.method))

@@ -3,7 +3,6 @@
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,9 +15,7 @@ from faustnet.nn.structure import Structure, activation, select_rows
 from faustnet.system.randomness import generator_states, unchanged_generators
 from faustnet.training.distributed.communicator import RankGrid, balanced_stages, gather_tensors
 from faustnet.training.distributed.link import Link, RowShapes
-
-if TYPE_CHECKING:
-    from faustnet.training.schedules.sequential import TorchUpdates
+from faustnet.training.optimisers import Updates
 
 AHEAD = 2  # batches that a stage may be sent before it starts on them
 
@@ -46,7 +43,7 @@ class NetworkPart(ABC):
         """Pass on the activation of the last of the layers."""
 
     @abstractmethod
-    def finish(self, updates: "TorchUpdates", totals: Tensor) -> None:
+    def finish(self, updates: Updates, totals: Tensor) -> None:
         """End an epoch: the first rank gets all that the others have learned."""
 
 
@@ -68,7 +65,7 @@ class WholeNetwork(NetworkPart):
     def send(self, rows: Structure) -> None:
         pass
 
-    def finish(self, updates: "TorchUpdates", totals: Tensor) -> None:
+    def finish(self, updates: Updates, totals: Tensor) -> None:
         pass
 
 
@@ -100,7 +97,7 @@ class RankPart(NetworkPart):
     @property
     def about(self) -> str:  # type: ignore[override]
         rows, stages = self.grid.row_ranks, self.grid.stages
-        parts = [f"a batch's rows on {rows} ranks"] if rows > 1 else []
+        parts = [f"each batch divided among {rows} ranks"] if rows > 1 else []
         if stages > 1:
             spans = [f"{s.start + 1}–{s.stop}" if len(s) > 1 else f"{s.stop}" for s in self.stages]
             parts.append(f"layers {' | '.join(spans)} on {stages}{' groups of ranks' if rows > 1 else ' ranks'}")
@@ -158,13 +155,13 @@ class RankPart(NetworkPart):
             for number in range(self.layers.stop, len(self.method.network)):
                 self.shapes.draw_dropout(number, self.method.network[number].dropout)
 
-    def finish(self, updates: "TorchUpdates", totals: Tensor) -> None:
+    def finish(self, updates: Updates, totals: Tensor) -> None:
         self.link.close(min(AHEAD, self.left))
         if self.grid.stages > 1 and self.grid.row_rank == 0:
             self._gather(updates, totals)
 
     @torch.no_grad()
-    def _gather(self, updates: "TorchUpdates", totals: Tensor) -> None:
+    def _gather(self, updates: Updates, totals: Tensor) -> None:
         """Send the first rank the parameters, buffers, optimiser state and losses of all stages."""
         network = self.method.network.layers
         prefixes = tuple(f"{number}." for number in self.layers)

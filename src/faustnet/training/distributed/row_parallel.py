@@ -1,7 +1,6 @@
 """Training of layers by several ranks, each with a shard of a batch's rows."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +10,7 @@ from faustnet.methods import LocalMethod
 from faustnet.nn.row_shard import Gathering
 from faustnet.nn.structure import Structure, detached
 from faustnet.training.distributed.part import NetworkPart
-
-if TYPE_CHECKING:
-    from faustnet.training.schedules.sequential import TorchUpdates
+from faustnet.training.optimisers import Updates
 
 
 class RowParallel:
@@ -24,7 +21,7 @@ class RowParallel:
     work, and a layer is updated before its next forward pass.
     """
 
-    def __init__(self, method: LocalMethod, part: NetworkPart, updates: "TorchUpdates", totals: Tensor):
+    def __init__(self, method: LocalMethod, part: NetworkPart, updates: Updates, totals: Tensor):
         assert part.shard is not None
         self.method, self.part, self.shard = method, part, part.shard
         self.updates, self.totals = updates, totals

@@ -14,10 +14,9 @@ from faustnet.methods import STATISTICS_IMAGES, Method, Source, some_positions
 from faustnet.nn.layers import Layer
 from faustnet.nn.structure import Structure, activation, map_tensors, tensors
 from faustnet.system.devices import free_memory
-from faustnet.training.optimisers import Optimiser
+from faustnet.training.optimisers import AnyOptimiser
 from faustnet.training.schedules.base import Schedule, local
 from faustnet.training.schedules.feed import feed_from
-from faustnet.training.schedules.sequential import TorchUpdates
 from faustnet.training.schedules.step_graph import buffers_in_place
 
 CHUNK = 1024  # images processed at once when activations are cached
@@ -29,12 +28,13 @@ class Greedy(Schedule):
 
     name = "greedy"
 
-    def __init__(self, method: Method, train: Source, optimiser: Optimiser):
+    def __init__(self, method: Method, train: Source, optimiser: AnyOptimiser):
         super().__init__(method, train, optimiser)
         self.local = local(method, self.name)
         require(
             not self.local.blends_images,
-            "training.schedule=greedy caches activations, so it does not support MixUp: use another schedule or no MixUp.",
+            "training.schedule=greedy caches activations, so it does not support MixUp: use "
+            "another schedule, or leave out options.mixup.",
         )
         self.phases = len(method.network)
         self.finished = 0  # layers whose activations are cached
@@ -51,7 +51,7 @@ class Greedy(Schedule):
         self.method.train(training)
         self.local.feed_from(self.received)
         self.feed = feed_from(self.received)
-        self.updates = TorchUpdates(self.optimiser, self.method, self.method.network[self.phase].parameters())
+        self.updates = self.optimiser.updates(self.method, [list(self.method.network[self.phase].parameters())])
 
     @property
     def layers(self) -> range:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod
 from faustnet.nn.batched import BatchedLayers, StackedParameter
 from faustnet.nn.layers import Layer
 from faustnet.nn.structure import Structure, copy_into, detached, map_tensors, tensors
-from faustnet.training.optimisers import Optimiser
+from faustnet.training.optimisers import Optimiser, Updates
 from faustnet.training.schedules.step_graph import buffers_in_place
 
 
@@ -22,8 +23,8 @@ class LayerGroup(ABC):
     stream: torch.cuda.Stream | None = None  # for the layers' work
     update_stream: torch.cuda.Stream | None = None  # for updates of parameters
 
-    def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser):
-        self.first, self.layers, self.optimiser = first, layers, optimiser
+    def __init__(self, first: int, layers: Sequence[Layer]):
+        self.first, self.layers = first, layers
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -76,8 +77,8 @@ class BatchedGroup(LayerGroup):
     rows: list[Tensor]  # the layers' inputs (n, R, inputs), or those of the first layer and of the others
 
     def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser, batched: BatchedLayers):
-        super().__init__(first, layers, optimiser)
-        self.batched = batched
+        super().__init__(first, layers)
+        self.batched, self.optimiser = batched, optimiser
         self.trained = [parameter for parameter in batched.parameters if parameter.working.requires_grad]
         self.state = []
         for parameter in self.trained:
@@ -146,8 +147,8 @@ class BatchedGroup(LayerGroup):
                     yield layer.get_parameter(parameter.name), word, view
 
 
-class SingleLayer(LayerGroup):
-    """Any layer by itself, just as the sequential schedule runs it.
+class AnyLayer(LayerGroup):
+    """Base class of any layer by itself, just as the sequential schedule runs it.
 
     A forward pass may change buffers, such as running means. In a step in which the layer is not active, they are set
     back.
@@ -155,23 +156,24 @@ class SingleLayer(LayerGroup):
 
     rows: Structure  # (R, …): the layer's input
 
-    def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser):
-        super().__init__(first, layers, optimiser)
-        (self.layer,) = layers
-        self.trained = [parameter for parameter in self.layer.parameters() if parameter.requires_grad]
-        self.words = [optimiser.slots(parameter.dim()) for parameter in self.trained]
-        self.state = [
-            [torch.zeros_like(parameter.detach()).unsqueeze(0) for _ in words]
-            for parameter, words in zip(self.trained, self.words, strict=True)
-        ]
+    def __init__(self, first: int, layer: Layer):
+        super().__init__(first, [layer])
+        self.layer = layer
+        self.trained = [parameter for parameter in layer.parameters() if parameter.requires_grad]
         self.changed_buffers: list[Tensor] = []
 
     def allocate(self, rows: Structure) -> Structure:
         """The input is real data from the start: zeros could give values that are not finite."""
         self.rows = map_tensors(Tensor.clone, rows)
         buffers = [(buffer, buffer.clone()) for buffer in self.layer.buffers()]
+        known = attributes(self.layer)
         with buffers_in_place(self.layer.modules()):
             passed, _ = self.layer(rows)
+        if name := changed_attribute(known, attributes(self.layer)):
+            raise FaustnetError(
+                f"Layer {self.first + 1} changes its attribute {name} in its forward pass, which the wavefront schedule "
+                "cannot follow: register it as a buffer, or train with schedule sequential."
+            )
         self.changed_buffers = [buffer for buffer, before in buffers if not _same(buffer, before)]
         for buffer, before in buffers:
             buffer.copy_(before)
@@ -193,12 +195,13 @@ class SingleLayer(LayerGroup):
                 loss.backward()
         for buffer, old in zip(self.changed_buffers, before, strict=True):
             buffer.copy_(torch.where(active, buffer, old))
-        for parameter, state in zip(self.trained, self.state, strict=True):
-            if parameter.grad is not None:
-                weight = parameter.detach().unsqueeze(0)
-                self.optimiser.update(weight, parameter.grad.unsqueeze(0), state, factors, weight)
+        self.update(factors)
         self.output = detached(passed)
         return torch.where(active, loss.detach(), 0).unsqueeze(0)
+
+    @abstractmethod
+    def update(self, factors: Tensor) -> None:
+        """Update the parameters from their gradients, if the layer is active. (1, 4)"""
 
     def clear_gradients(self) -> None:
         for parameter in self.trained:
@@ -208,13 +211,71 @@ class SingleLayer(LayerGroup):
         return list(self.trained)
 
     def changes(self) -> list[Tensor]:
-        state = [slot for slots in self.state for slot in slots]
-        return [*tensors(self.rows), *state, *self.trained, *self.layer.buffers()]
+        return [*tensors(self.rows), *self.trained, *self.layer.buffers()]
+
+
+class SingleLayer(AnyLayer):
+    """Any layer, with an optimiser of this package."""
+
+    def __init__(self, first: int, layer: Layer, optimiser: Optimiser):
+        super().__init__(first, layer)
+        self.optimiser = optimiser
+        self.words = [optimiser.slots(parameter.dim()) for parameter in self.trained]
+        self.state = [
+            [torch.zeros_like(parameter.detach()).unsqueeze(0) for _ in words]
+            for parameter, words in zip(self.trained, self.words, strict=True)
+        ]
+
+    def update(self, factors: Tensor) -> None:
+        for parameter, state in zip(self.trained, self.state, strict=True):
+            if parameter.grad is not None:
+                weight = parameter.detach().unsqueeze(0)
+                self.optimiser.update(weight, parameter.grad.unsqueeze(0), state, factors, weight)
+
+    def changes(self) -> list[Tensor]:
+        return [*super().changes(), *(slot for slots in self.state for slot in slots)]
 
     def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
         for parameter, words, state in zip(self.trained, self.words, self.state, strict=True):
             for word, whole in zip(words, state, strict=True):
                 yield parameter, word, whole[0]
+
+
+class OwnOptimiserLayer(AnyLayer):
+    """Any layer, with an optimiser of the user's. It is trained only in the steps in which it is active."""
+
+    def __init__(self, first: int, layer: Layer, updates: Updates):
+        super().__init__(first, layer)
+        self.updates = updates
+
+    def update(self, factors: Tensor) -> None:
+        self.updates.step(factors[0, 3])
+
+    def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
+        yield from ()
+
+
+def attributes(module: nn.Module) -> dict[str, object]:
+    """Return what the modules of a layer keep outside of parameters and buffers, by name."""
+    hidden = ("_parameters", "_buffers", "_modules", "training")
+    return {
+        f"{name}.{key}" if name else key: value
+        for name, part in module.named_modules()
+        for key, value in vars(part).items()
+        if key not in hidden
+    }
+
+
+def changed_attribute(before: dict[str, object], after: dict[str, object]) -> str | None:
+    """Return the name of an attribute that was set to something else."""
+    for name, value in after.items():
+        if name not in before:
+            return name
+        old = before[name]
+        plain = isinstance(value, int | float | str | bool | tuple) and type(value) is type(old)
+        if value is not old and not (plain and value == old):
+            return name
+    return None
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
