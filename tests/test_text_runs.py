@@ -20,13 +20,14 @@ from faustnet.runs.model import UNKNOWN, Model
 
 Command = Callable[..., Answer]
 WORDS = {"good": ("fine", "warm", "great", "funny"), "bad": ("dull", "cold", "poor", "boring")}
+THINGS = ("film", "story", "play", "book", "song", "actor", "plot", "scene", "role", "show")
 NETWORK = {"kind": "transformer", "widths": [16, 16], "heads": 2, "embedding": 8}
 EXAMPLE = Path(__file__).parents[1] / "examples" / "classify_texts.py"
 
 
 def write_texts(path: Path, count: int) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [(f"a {WORDS[label][i % 4]} film, number {i}", label) for i in range(count) for label in WORDS]
+    rows = [(f"a {WORDS[label][i % 4]} {THINGS[i // 4 % 10]}", label) for i in range(count) for label in WORDS]
     path.write_text("\n".join(["text,label", *(f'"{text}",{label}' for text, label in rows)]))
     return path
 
@@ -35,7 +36,7 @@ def recipe(dataset: Path, **changes: Any) -> dict[str, Any]:
     return {
         "dataset": str(dataset),
         "network": NETWORK,
-        "training": {"epochs": 4, "batch_size": 16, "validation": 0.2},
+        "training": {"epochs": 12, "batch_size": 16, "validation": 0.2},
         "optimiser": {"learning_rate": 0.005},
         **changes,
     }
@@ -167,7 +168,7 @@ def test_a_run_is_not_continued_with_other_tokens(folder: Path, run: Run, tmp_pa
     for name in ("metrics.json", MODEL):  # as if it had been interrupted before the first checkpoint
         (started.folder / name).unlink()
     assert Tokeniser.from_json((started.folder / TOKENISER).read_text()) == run.model().tokeniser
-    write_texts(texts / "train.csv", 41)
+    (texts / "train.csv").write_text("text,label\n" + "a new film,good\nan old film,bad\n" * 10)
     with pytest.raises(FaustnetError, match="have other tokens than when"):
         package.train(recipe(texts), tmp_path / "run", device="cpu", resume=True)
 
@@ -188,7 +189,7 @@ def test_the_report_shows_texts_where_it_shows_images(faustnet: Command, run: Ru
     answer = faustnet("report", run.folder, "--out", tmp_path / "page.html", "--images", 20)
     assert answer.code == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "a fine film, number 0" in page
+    assert "a fine film" in page
     assert '<ul class="portraits texts">' in page
     assert "t-SNE map of the test texts" in page
     assert "µs per text" in page
