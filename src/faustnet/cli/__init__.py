@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from faustnet.cli import classes, commands, package, reproduce, training
+from faustnet.cli import classes, commands, package, reproduce, tokens, training
 from faustnet.errors import OUT_OF_MEMORY, FaustnetError, printable, require
 from faustnet.version import VERSION
 
@@ -34,6 +34,7 @@ for _command in (  # in the order of --help
     package.methods,
     package.datasets,
     package.shards,
+    tokens.tokens,
     package.bench,
 ):
     app.command()(_command)

@@ -13,10 +13,8 @@ from faustnet.report.tables import print_comparison, print_early_exit, print_eva
 from faustnet.system.files import write_whole
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from faustnet.data import DataSet
-    from faustnet.runs.model import EarlyPrediction, Model, Prediction
+    from faustnet.runs.model import EarlyPrediction, Inputs, Model, Prediction
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 
@@ -132,7 +130,10 @@ def report(
 
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, or a model file.")],
-    images: Annotated[list[Path], typer.Argument(help="Image files of any size, and folders of image files.")],
+    images: Annotated[list[Path] | None, typer.Argument(help="Image files of any size, and folders of image files.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option("--text", help="A text, for a model of texts. May be given several times.")
+    ] = None,
     layers: Layers = None,
     exit_margin: Annotated[
         float | None,
@@ -150,7 +151,7 @@ def predict(
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
-    """Print the class of each image, its score, and the class that each layer alone would predict.
+    """Print the class of each image or text, its score, and the class that each layer alone would predict.
 
     Folders are searched recursively. Files that cannot be read are listed and skipped; the exit code is then 1.
     """
@@ -158,6 +159,7 @@ def predict(
     early = exit_margin is not None
     require(layers is None or not early, "--layers and --exit-margin exclude each other: give one of them.")
     require(not (early and reject), "--exit-margin and --reject exclude each other: give one of them.")
+    require(bool(images) != bool(text), "Give image files, or texts with --text, and not both.")
     chosen = _layer_numbers(layers)
     from faustnet.cli.predictions import predict_files, print_predictions
     from faustnet.runs.folder import model_at
@@ -165,13 +167,19 @@ def predict(
 
     model = model_at(run, choose_device(device))
 
-    def predictions_for(pixels: "Tensor") -> "Sequence[Prediction | EarlyPrediction]":
+    def predictions_for(pixels: "Inputs") -> "Sequence[Prediction | EarlyPrediction]":
         if exit_margin is not None:
             return model.predict_early(pixels, exit_margin)
         return model.predict(pixels, chosen, reject=reject)
 
-    found, failed = predict_files(images, model.image_shape, predictions_for)
-    print_predictions(found, [] if early else model.method.voters, as_json=as_json, as_csv=as_csv)
+    found: Sequence[tuple[object, Prediction | EarlyPrediction]]
+    if text:
+        require(model.tokeniser is not None, f"{run} was trained on images, not on texts: give image files, without --text.")
+        found, failed = list(zip(text, predictions_for(text), strict=True)), 0
+    else:
+        found, failed = predict_files(images or [], model.image_shape, predictions_for)
+    voters = [] if early else model.method.voters
+    print_predictions("text" if text else "file", found, voters, as_json=as_json, as_csv=as_csv)
     if failed:
         raise typer.Exit(1)
 

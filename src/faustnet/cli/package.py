@@ -39,12 +39,13 @@ def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     from faustnet.data import DATASETS, data_folder
 
     if as_json:
-        print_json([{"name": name, "about": about} for name, (_, about) in DATASETS.items()])
+        print_json([{"name": name, "about": about} for name, about in DATASETS.items()])
         return
-    rows = [(name, about) for name, (_, about) in DATASETS.items()]
+    rows = list(DATASETS.items())
     rows.append(("FOLDER", "your own images: FOLDER/CLASS/*.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…"))
     rows.append(("SHARDS", "your own images, which may be larger than memory: a folder written by 'faustnet shards'"))
-    rows.append(("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test"))
+    rows.append(("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test; or texts written by 'faustnet tokens'"))
+    rows.append(("FILE.tsv", "your own texts with labels; also .csv and .jsonl, or a folder with train.tsv and test.tsv"))
     print_table(("data set", "description"), rows)
     typer.echo(f"Downloads are stored in {data_folder(data_dir)}.")
 

@@ -9,7 +9,7 @@ from faustnet.cli.defaults import DATASETS, RECIPE, RECIPES
 from faustnet.cli.options import AsJson, DataDir, Device, numbers, option, print_json
 from faustnet.errors import require
 
-OWN_DATA = "a folder with one folder per class, a folder of shards, or an .npz file"
+OWN_DATA = "a folder with one folder per class, a folder of shards, an .npz file, or a .tsv, .csv or .jsonl file of texts"
 WIDTHS = ",".join(map(str, RECIPE["network.widths"]))
 
 

@@ -26,8 +26,9 @@ def render_card(about: dict[str, Any]) -> str:
     return templates.get_template("card.md.jinja").render(
         about,
         dataset=TITLES.get(about["recipe"]["dataset"], about["dataset"]),
-        one_image=_one_image(*about["shape"]),
-        images=sum(map(sum, confusion)),
+        noun="text" if about["vocabulary"] else "image",
+        one_image=_one_image(about),
+        tested=sum(map(sum, confusion)),
         prediction_from=_voters(about),
         size=decimal(about["size"]),
         file_literal=repr(about["file"]),
@@ -78,7 +79,10 @@ def _voters(about: dict[str, Any]) -> str:
     return ", ".join(named) + ("; averaged over an image and its mirror image" if prediction["mirror"] else "")
 
 
-def _one_image(channels: int, height: int, width: int) -> str:
+def _one_image(about: dict[str, Any]) -> str:
+    if about["vocabulary"]:
+        return f"texts of up to {about['shape'][0]} tokens"
+    channels, height, width = about["shape"]
     if height * width == 1:
         return f"rows of {channels} numbers"
     kind = {1: "grey-scale images", 3: "colour images"}.get(channels, f"images with {channels} channels")

@@ -85,7 +85,7 @@ def _columns(run: Facts) -> list[tuple[str, str, object]]:
         ("test accuracy", "number", f"{metrics['test_accuracy']:.2%}"),
         ("each layer alone, %", "number", alone if len(metrics["voters"]) > 1 else "–"),
         ("forward passes", "number", metrics["forward_passes"]),
-        ("µs per image", "number", f"{metrics['seconds_per_image'] * 1e6:.1f}"),
+        ("µs per image" if run["texts"] is None else "µs per text", "number", f"{metrics['seconds_per_image'] * 1e6:.1f}"),
         ("training time", "number", _duration(metrics["train_seconds"])),
     ]
 
@@ -101,6 +101,7 @@ def _page_data(runs: list[dict[str, Any]]) -> dict[str, Any]:
             "labels": run["labels"],
             "predicted": run["predicted"],
             "layers": run["layers"],
+            "texts": run["texts"],
             "sheet": list(sheets).index(run["sheet"]["source"]) if run["sheet"] else None,
         }
         for run in runs
