@@ -30,7 +30,7 @@ def train(
         out: Run folder.
         data_dir: Folder of downloaded data sets; by default `$FAUSTNET_DATA`, or a folder in the user's cache.
         device: "auto", "cpu", "cuda" or "mps".
-        resume: Whether to continue the unfinished run in `out`.
+        resume: Whether to continue the run in `out`. The recipe may have another number of epochs.
         tensorboard: Whether to write TensorBoard files to the folder `tensorboard` in `out`.
 
     >>> run = train({"dataset": "mnist", "network": {"widths": [500, 500, 500]}, "training": {"epochs": 5}}, "runs/mnist")
@@ -43,6 +43,7 @@ def train(
         progress=make_progress(Path(out), tensorboard),
         data_dir=Path(data_dir) if data_dir else None,
         resume=resume,
+        change_epochs=True,
     )
 
 

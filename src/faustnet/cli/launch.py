@@ -55,6 +55,7 @@ def launch(
             progress=make_progress(folder, with_tensorboard),
             data_dir=data_dir,
             resume=resume,
+            change_epochs=True,
             communicator=grid,
         )
     except Stopped:

@@ -57,7 +57,9 @@ def train(
     device: Device = "auto",
     data_dir: DataDir = None,
     out: Annotated[Path | None, option("Run folder.", "a new folder in runs/")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in --out; a finished run, if --epochs is raised.")
+    ] = False,
     parallel: Annotated[
         str,
         typer.Option(

@@ -157,7 +157,7 @@ def _training(about: dict[str, Any]) -> str:
     metrics, made, recipe = about["metrics"], about["environment"], about["recipe"]
     commit = made.get("commit")
     lines = {
-        "epochs": str(metrics["epochs"]),
+        "epochs": _epochs(metrics),
         "time": f"{metrics['train_seconds']:,.1f} s, without evaluations",
         "schedule": metrics["schedule"],
         "batch size": f"{recipe['training']['batch_size']}",
@@ -171,6 +171,12 @@ def _training(about: dict[str, Any]) -> str:
     if metrics.get("validation_accuracy") is not None:
         lines["validation accuracy"] = f"{metrics['validation_accuracy']:.2%} of held-out training images"
     return "## How it was trained\n\n" + _facts(lines)
+
+
+def _epochs(metrics: dict[str, Any]) -> str:
+    """Return the number of epochs, and when it was changed after the training had begun."""
+    changes = [f"changed from {one['from']} to {one['to']} after {one['after']}" for one in metrics.get("epoch_changes", [])]
+    return "; ".join([str(metrics["epochs"]), *changes])
 
 
 def _limits(about: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import torch
 
 from faustnet.data import DataSet, Images, ImageSource, absolute_name, load_data
 from faustnet.errors import FaustnetError
+from faustnet.runs.continuation import check_schedule
 from faustnet.runs.folder import METRICS, MODEL, Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, differences
@@ -44,19 +45,21 @@ def train(
     progress: Progress,
     data_dir: Path | None = None,
     resume: bool = False,
+    change_epochs: bool = False,
     data: DataSet | None = None,
     communicator: Communicator | None = None,
 ) -> Run:
     """Train a recipe into a folder, or continue the run in it, and return the run. Raises Stopped if it was interrupted.
 
-    `data` is the data set of the recipe, if it has been read already. Mistakes of the user are found before the folder is
-    created. Of several ranks, the first calls this function, and the others call `follow`.
+    A run is continued with its own recipe; with `change_epochs`, `training.epochs` may be another one. `data` is the data
+    set of the recipe, if it has been read already. Mistakes of the user are found before the folder is created. Of several
+    ranks, the first calls this function, and the others call `follow`.
     """
     communicator = communicator or SingleProcess()
     recipe = replace(recipe, dataset=absolute_name(recipe.dataset))
-    run = _open_to_resume(folder, recipe) if resume else Run(folder)
+    run = _open_to_resume(folder, recipe, change_epochs) if resume else Run(folder)
     with ExitStack() as locks:
-        if communicator.broadcast(_is_finished(run, resume, locks)):
+        if communicator.broadcast(_is_finished(run, recipe, resume, locks)):
             return run
         data = data or _read_data(recipe, data_dir)
         communicator.barrier()  # the other ranks read the data after they were downloaded
@@ -64,7 +67,7 @@ def train(
         if ranks := current_ranks():
             ranks.set_run_folder(str(folder))
         if resume:
-            run.restore(trainer)
+            run.restore(trainer, recipe)
         else:
             run.make_folder()
             locks.enter_context(folder_lock(folder))
@@ -82,17 +85,18 @@ def train(
     return run
 
 
-def _is_finished(run: Run, resume: bool, locks: ExitStack) -> bool:
+def _is_finished(run: Run, recipe: Recipe, resume: bool, locks: ExitStack) -> bool:
     """Return whether there is nothing to train. Locks the folder of an unfinished run, and refuses a folder that a new run
     cannot use."""
     if not resume:
         check_unlocked(run.folder)
         run.refuse_existing()
         return False
-    if run.tidy:
+    changed = recipe.training.epochs != run.recipe.training.epochs
+    if run.tidy and not changed:
         return True
     locks.enter_context(folder_lock(run.folder))
-    return run.conclude()
+    return run.conclude() and not changed
 
 
 def _train(run: Run, trainer: Trainer, progress: Progress) -> None:
@@ -110,7 +114,7 @@ def _train(run: Run, trainer: Trainer, progress: Progress) -> None:
         with stopped_by_signals(trainer):
             complete = trainer.run(progress.batch, on_epoch)
     except Diverged:
-        if not run.checkpoints.paths:
+        if not run.checkpoints.paths and not run.has_result:
             run.discard()
         raise
     finally:
@@ -172,9 +176,12 @@ def validation_split(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
     return data.train.split(share, seed=0) if share else (data.train, data.test)
 
 
-def _open_to_resume(folder: Path, recipe: Recipe) -> Run:
+def _open_to_resume(folder: Path, recipe: Recipe, change_epochs: bool) -> Run:
     run = Run.open(folder)
     for key, (begun, asked) in differences(run.recipe, recipe).items():
+        if change_epochs and key == "training.epochs":
+            check_schedule(recipe)
+            continue
         raise FaustnetError(
             f"{key} must be {begun!r} to resume {folder}, got {asked!r}: use the first value, or start a new run."
         )
@@ -195,6 +202,8 @@ def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> Non
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
         "trunk_parameters": sum(parameter.numel() for layer in model.method.network for parameter in layer.body_parameters),
     }
+    if run.epoch_changes:
+        metrics["epoch_changes"] = run.epoch_changes
     run.write_history(trainer)
     run.write(MODEL, model.to_bytes())
     run.write_json(METRICS, metrics)
