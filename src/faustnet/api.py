@@ -6,8 +6,8 @@ from typing import Any
 
 from faustnet.runs.folder import Run, model_at
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import train as train_recipe
+from faustnet.runs.start import complete_recipe
 from faustnet.runs.tensorboard import make_progress
 from faustnet.system.devices import choose_device
 
@@ -37,7 +37,7 @@ def train(
     >>> run.metrics["test_accuracy"]
     """
     return train_recipe(
-        recipe_from(recipe),
+        complete_recipe(recipe, Run.open(Path(out)).recipe if resume else None),
         Path(out),
         device=choose_device(device),
         progress=make_progress(Path(out), tensorboard),

@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from faustnet.errors import printable
@@ -168,6 +169,8 @@ def _training(about: dict[str, Any]) -> str:
         "seed": str(recipe["seed"]),
         "started": str(made.get("started")),
     }
+    if recipe["start"]["model"]:
+        lines["started from"] = _start(recipe["start"])
     if metrics.get("validation_accuracy") is not None:
         lines["validation accuracy"] = f"{metrics['validation_accuracy']:.2%} of held-out training images"
     return "## How it was trained\n\n" + _facts(lines)
@@ -177,6 +180,12 @@ def _epochs(metrics: dict[str, Any]) -> str:
     """Return the number of epochs, and when it was changed after the training had begun."""
     changes = [f"changed from {one['from']} to {one['to']} after {one['after']}" for one in metrics.get("epoch_changes", [])]
     return "; ".join([str(metrics["epochs"]), *changes])
+
+
+def _start(start: dict[str, Any]) -> str:
+    """Return the name and the digest of the model that the training started from, and the layers that were trained."""
+    layers = ", ".join(map(str, start["train_layers"])) or "all"
+    return f"{PurePath(start['model']).name}, SHA-256 {start['digest']}; layers trained: {layers}"
 
 
 def _limits(about: dict[str, Any]) -> str:

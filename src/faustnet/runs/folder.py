@@ -26,6 +26,7 @@ from faustnet.training.trainer import Trainer
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
 HISTORY_TABLE = "history.csv"  # the history for spreadsheets
 MODEL = "model.safetensors"
+START = "start.safetensors"  # copy of the model that the training started from
 LARGEST_JSON = 32 << 20  # bytes
 METRIC_TYPES = {
     "test_accuracy": float, "train_seconds": float, "seconds_per_image": float, "voters": list, "layer_accuracy": list,
@@ -179,7 +180,7 @@ class Run:
 
     def discard(self) -> None:
         """Remove a run that has nothing to continue from."""
-        for name in (RECIPE, ENVIRONMENT, LOCK):
+        for name in (RECIPE, ENVIRONMENT, START, LOCK):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):  # the folder may contain files of the user
             self.folder.rmdir()

@@ -12,9 +12,10 @@ import torch
 from faustnet.data import DataSet, Images, ImageSource, absolute_name, load_data
 from faustnet.errors import FaustnetError
 from faustnet.runs.continuation import check_schedule
-from faustnet.runs.folder import METRICS, MODEL, Run
+from faustnet.runs.folder import METRICS, MODEL, START, Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, differences
+from faustnet.runs.start import started, starting_model
 from faustnet.system.locks import check_unlocked, folder_lock
 from faustnet.training.distributed import Communicator, RankGrid, SingleProcess, current_ranks
 from faustnet.training.history import Epoch
@@ -61,9 +62,11 @@ def train(
     with ExitStack() as locks:
         if communicator.broadcast(_is_finished(run, recipe, resume, locks)):
             return run
-        data = data or _read_data(recipe, data_dir)
+        start, copy = starting_model(run, recipe) or (None, b"")
+        communicator.broadcast(start)
+        data = data or _read_data(recipe, data_dir, start)
         communicator.barrier()  # the other ranks read the data after they were downloaded
-        model, trainer = _set_up_equally(recipe, data, device, communicator)
+        model, trainer = _set_up_equally(recipe, data, device, communicator, start)
         if ranks := current_ranks():
             ranks.set_run_folder(str(folder))
         if resume:
@@ -72,6 +75,8 @@ def train(
             run.make_folder()
             locks.enter_context(folder_lock(folder))
             run.begin(recipe)
+        if copy and not (folder / START).exists():
+            run.write(START, copy)
         run.note_environment(device)
         if not communicator.alone:
             communicator.broadcast(trainer.state_on_host())
@@ -130,8 +135,9 @@ def follow(recipe: Recipe, grid: RankGrid, *, data_dir: Path | None) -> None:
     recipe = replace(recipe, dataset=absolute_name(recipe.dataset))
     if grid.broadcast(True):  # the run is finished
         return
+    start: Model | None = grid.broadcast(None)
     grid.barrier()  # the first rank may have to download the data
-    _, trainer = _set_up_equally(recipe, _read_data(recipe, data_dir), grid.device, grid)
+    _, trainer = _set_up_equally(recipe, _read_data(recipe, data_dir, start), grid.device, grid, start)
     trainer.restore(*grid.broadcast(trainer.state_on_host()))
     with stopped_by_signals(trainer):
         complete = trainer.run(lambda: None, lambda epoch: None)
@@ -140,16 +146,20 @@ def follow(recipe: Recipe, grid: RankGrid, *, data_dir: Path | None) -> None:
         raise Stopped
 
 
-def _read_data(recipe: Recipe, data_dir: Path | None) -> DataSet:
+def _read_data(recipe: Recipe, data_dir: Path | None, start: Model | None) -> DataSet:
+    """Read the data of a recipe. Images in a folder are resized to those of the model that the training starts from."""
     settings = recipe.data
-    return load_data(recipe.dataset, data_dir, settings.image_size, strict=settings.strict, stream=settings.stream)
+    shape = start.shape if start is not None and start.shape[0] in (1, 3) else None
+    return load_data(
+        recipe.dataset, data_dir, settings.image_size, shape=shape, strict=settings.strict, stream=settings.stream
+    )
 
 
 def _set_up_equally(
-    recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator
+    recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator, start: Model | None
 ) -> tuple[Model, Trainer]:
     """Set up, and check that all ranks have the same data."""
-    found = set_up(recipe, data, device, communicator)
+    found = set_up(recipe, data, device, communicator, start)
     if not communicator.alone:
         digest = repr((data.class_names, data.train.digest(), data.test.digest()))
         communicator.require_equal(digest, "data set")
@@ -157,13 +167,20 @@ def _set_up_equally(
 
 
 def set_up(
-    recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator | None = None
+    recipe: Recipe,
+    data: DataSet,
+    device: torch.device,
+    communicator: Communicator | None = None,
+    start: Model | None = None,
 ) -> tuple[Model, Trainer]:
-    """Return an untrained model, and a trainer for it."""
+    """Return an untrained model, or one with the weights of `start`, and a trainer for it."""
     images, held_out = validation_split(recipe, data)
     recipe.data.augmentation.check(images.shape)
     images = images.to(device)
-    model = Model.fresh(recipe, images, data.class_names).to(device)
+    model = Model.fresh(recipe, images, data.class_names)
+    if start is not None:
+        model = started(model, start)
+    model = model.to(device)
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     evaluated = model.source(held_out.to(device))
     settings = recipe.training, recipe.optimiser, recipe.seed
