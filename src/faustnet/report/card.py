@@ -169,8 +169,8 @@ def _training(about: dict[str, Any]) -> str:
         "seed": str(recipe["seed"]),
         "started": str(made.get("started")),
     }
-    if recipe["start"]["model"]:
-        lines["started from"] = _start(recipe["start"])
+    if (start := recipe.get("start", {})).get("model"):
+        lines["started from"] = _start(start)
     if metrics.get("validation_accuracy") is not None:
         lines["validation accuracy"] = f"{metrics['validation_accuracy']:.2%} of held-out training images"
     return "## How it was trained\n\n" + _facts(lines)

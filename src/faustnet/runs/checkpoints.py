@@ -11,7 +11,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError
 from faustnet.runs.tensor_file import ABOUT, CHECKSUM, is_intact, pack, read_tensors
-from faustnet.runs.validation import is_epoch, parse_json
+from faustnet.runs.validation import are_epoch_changes, is_epoch, parse_json
 from faustnet.system.files import PARTIAL, write_whole
 from faustnet.training.trainer import Trainer
 
@@ -92,6 +92,8 @@ def _read(path: Path, trainer: Trainer) -> Checkpoint | None:
             return None
         learners, voters = len(trainer.method.learners), len(trainer.method.voters)
         if not all(is_epoch(epoch, learners, voters) for epoch in about["history"]):
+            return None
+        if not are_epoch_changes(about.get("epoch_changes", [])) or not isinstance(about.get("epochs", 1), int):
             return None
     except (FaustnetError, LookupError, ValueError, TypeError, AttributeError, RecursionError):
         return None

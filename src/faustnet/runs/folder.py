@@ -240,10 +240,10 @@ class Run:
         table = history_csv(trainer.history, trainer.method.learners, trainer.method.voters)
         self.write(HISTORY_TABLE, table.encode())
 
-    def restore(self, trainer: Trainer, recipe: Recipe) -> None:
-        """Restore the last checkpoint, or the end of a finished training, if there is one. The recipe may have another
-        number of epochs than that of the run."""
-        if recipe.training.epochs != self.recipe.training.epochs:
+    def restore(self, trainer: Trainer, recipe: Recipe | None = None) -> None:
+        """Restore the last checkpoint, or the end of a finished training, if there is one. `recipe` is that of the trainer,
+        if it has another number of epochs than that of the run."""
+        if recipe is not None and recipe.training.epochs != self.recipe.training.epochs:
             self._changed = recipe
         if found := self.checkpoints.find(trainer):
             self._environment = found.about.get("environment")
