@@ -28,14 +28,14 @@ from torch import distributed as dist
 
 from faustnet.data import Augmentation, Images, ImageSource, Scaling
 from faustnet.methods import METHODS, LocalMethod, build
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.system.environment import environment
 from faustnet.system.randomness import seeded
 from faustnet.training.distributed import RankGrid, grid_size
 from faustnet.training.distributed.communicator import broadcast
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 
 RESULTS = Path(__file__).parents[1] / "results" / "distributed.json"
 ARRANGEMENTS = {2: ("2x1", "1x2"), 4: ("4x1", "1x4", "2x2")}  # batch × layers, by the number of ranks
@@ -74,7 +74,7 @@ CASES = {
 }
 
 
-def trainer(case: Case, steps: int, arrangement: RankGrid | None = None) -> Trainer:
+def trainer(case: Case, steps: int, arrangement: RankGrid | None = None) -> TrainingLoop:
     """Train for the given steps, at least one epoch."""
     count = BATCH * BATCHES
     pixels = torch.randint(256, (count, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -85,10 +85,10 @@ def trainer(case: Case, steps: int, arrangement: RankGrid | None = None) -> Trai
     with seeded(0):
         method = build(case.method, images.shape, CLASSES, case.network, case.options).double()
     settings = TrainingSettings(epochs=steps // BATCHES, batch_size=BATCH, schedule="sequential", evaluate_every=10**6)
-    return Trainer(method, source, source, settings, case.optimiser, seed=0, communicator=arrangement)
+    return TrainingLoop(method, source, source, settings, case.optimiser, seed=0, communicator=arrangement)
 
 
-def outcome(trained: Trainer) -> dict[str, Tensor]:
+def outcome(trained: TrainingLoop) -> dict[str, Tensor]:
     """Return the final state and all losses."""
     assert trained.run(lambda: None, lambda epoch: None)
     tensors, facts = trained.state_on_host()
@@ -177,7 +177,7 @@ def time_steps(name: str, file: Path) -> None:
         network = NetworkSettings((WIDTH,) * LAYERS, EMBEDDING)
         method = build("faust-representative", images.shape, 10, network, {})
     settings = TrainingSettings(epochs=2, batch_size=ROWS, schedule="sequential", evaluate_every=2)
-    made = Trainer(method, source, source, settings, OptimiserSettings(), seed=0, communicator=arrangement)
+    made = TrainingLoop(method, source, source, settings, OptimiserSettings(), seed=0, communicator=arrangement)
     schedule, batches = made.schedule, torch.arange(count).view(TIMED, ROWS)
     for _ in range(2):
         dist.barrier()

@@ -38,7 +38,7 @@ standard deviation over seeds. Hyper-parameters were chosen on validation images
 <!-- not run: takes long -->
 ```sh
 faustnet reproduce table1 --out results --recipes tuned --jobs 8
-faustnet reproduce table1 --out results --recipes paper --jobs 8 …   # some --methods, --networks and --seeds only
+faustnet reproduce table1 --out results --recipes paper --jobs 8 …   # only for some --methods, --networks and --seeds
 faustnet train --recipe tuned/cifar10/faust-representative --widths 500,500,500 --seed 0    # one run of one cell
 ```
 

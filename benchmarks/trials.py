@@ -16,7 +16,7 @@ from faustnet.reproduce.worker import cached_data
 from faustnet.runs.recipes import Recipe
 from faustnet.runs.session import set_up
 from faustnet.system.environment import environment
-from faustnet.training.trainer import Diverged
+from faustnet.training.loop import Diverged
 
 RECIPES = Path(__file__).parents[1] / "src/faustnet/runs/recipes"
 

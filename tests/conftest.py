@@ -18,11 +18,11 @@ if not torch.cuda.is_available():
 from faustnet.cli import main
 from faustnet.data import DataSet, ImageSource, Scaling, load_data
 from faustnet.methods import Method, build
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.system.randomness import seeded
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 
 SMALL = NetworkSettings((64, 48), 32)
 
@@ -93,13 +93,13 @@ def small_trainer(
     options: dict[str, object] | None = None,
     seed: int = 0,
     **training: object,
-) -> Trainer:
+) -> TrainingLoop:
     settings = TrainingSettings(**{"epochs": 2, "batch_size": 64, **training})
     method = small_method(name, network, seed, **(options or {}))
-    return Trainer(method, train, held_out, settings, optimiser or OptimiserSettings(), seed)
+    return TrainingLoop(method, train, held_out, settings, optimiser or OptimiserSettings(), seed)
 
 
-def run_to_end(trainer: Trainer) -> Trainer:
+def run_to_end(trainer: TrainingLoop) -> TrainingLoop:
     assert trainer.run(lambda: None, lambda epoch: None)
     return trainer
 

@@ -11,16 +11,27 @@ from safetensors.torch import save_file
 
 from faustnet.errors import FaustnetError
 from faustnet.training.distributed import RankGrid, grid_size
-from page_method import LearnedScale, ScaledLayer
+from page_method import LearnedScale, scaled_layer
 from ranks import on_ranks, outcome
-from user_classes import CLASSES, WIDTH, NormLayer, OwnLayer, OwnsParameter, TemperatureLayer, TemperatureMethod, own_trainer
+from user_classes import (
+    CLASSES,
+    WIDTH,
+    NormLayer,
+    OwnLayer,
+    OwnsParameter,
+    PictureNormLayer,
+    TemperatureLayer,
+    TemperatureMethod,
+    own_trainer,
+)
 
-PageLayer = partial(ScaledLayer, width=WIDTH, embedding=5, classes=CLASSES, dropout=0.0)
 CASES: dict[str, tuple[Any, ...]] = {  # what `own_trainer` is given, by name
     "batch norm": ((OwnLayer, NormLayer, NormLayer),),
+    "batch norm of pictures": ((PictureNormLayer, PictureNormLayer),),
+    "mean of all batches": ((partial(NormLayer, momentum=None),) * 2,),
     "temperature": ((TemperatureLayer,) * 3, "sequential", TemperatureMethod),
     "page": (
-        (partial(ScaledLayer, width=WIDTH, embedding=5, classes=CLASSES, dropout=0.0),) * 3,
+        (partial(scaled_layer, width=WIDTH, embedding=5, classes=CLASSES),) * 3,
         "sequential",
         LearnedScale,
     ),

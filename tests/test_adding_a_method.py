@@ -32,14 +32,14 @@ def test_every_schedule_trains_the_state_that_only_the_loss_reads(
 ) -> None:
     trainer = small_trainer("learned-scale", source, held_out, schedule=schedule, epochs=3)
     assert trainer.run(lambda: None, lambda epoch: None)
-    assert all(abs(layer.log_scale.item()) > 1e-3 for layer in trainer.method.network)
+    assert all(abs(layer.head.log_scale.item()) > 1e-3 for layer in trainer.method.network)
 
 
 def test_its_runs_are_trained_loaded_and_exported(digits: DataSet, tmp_path: Path) -> None:
     run = faustnet.train(TABLE, tmp_path / "run", device="cpu")
     assert run.metrics["test_accuracy"] > 0.5
     model = faustnet.load(tmp_path / "run", device="cpu")
-    assert all(layer.log_scale.item() != 0 for layer in model.method.network)
+    assert all(layer.head.log_scale.item() != 0 for layer in model.method.network)
     assert export_run(run, tmp_path / "model.onnx").difference < 1e-4
     compare(model, digits.test.pixels[:50].numpy())
 

@@ -56,7 +56,7 @@ def test_a_recipe_stands_beside_its_twin(made: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("where", ["faustnet.training.trainer.evaluate", "faustnet.reproduce.worker.write_result"])
+@pytest.mark.parametrize("where", ["faustnet.training.loop.evaluate", "faustnet.reproduce.worker.write_result"])
 def test_a_request_to_end_is_heard_however_late_in_a_run_it_comes(
     where: str, number: signal.Signals, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,7 @@ def test_progress_has_a_line_for_each_epoch_with_every_layer(faustnet: Command, 
     lines = answer.err.splitlines()
     assert lines[0].startswith("faust-representative on digits: 1,437 training images of 1×8×8, 10 classes")
     assert lines[1].startswith("dense layers 64-48, ")
-    assert "22 batches of 64 an epoch" in lines[1]
+    assert "22 batches of 64 per epoch" in lines[1]
     epochs = [line for line in lines if line.strip()[:1].isdigit()]
     assert [line.split()[0] for line in epochs] == ["1/6", "2/6", "3/6", "4/6", "5/6", "6/6"]
     assert answer.out.startswith("test accuracy ")
@@ -244,8 +244,8 @@ def test_a_prediction_may_stop_at_the_first_layer_that_is_sure(
     assert [entry["layers"] for entry in thorough] == [2, 2, 2]
     assert [entry["class_name"] for entry in thorough] == [entry["class_name"] for entry in whole]
     assert "layers used" in faustnet(*words, "--exit-margin", "0").out
-    assert "margin for early exit, must be 0 or more, got nan" in faustnet(*words, "--exit-margin", "nan").sentence
-    assert "layers must be left out for early exit" in faustnet("evaluate", run, "--early-exit", "--layers", "1").sentence
+    assert "threshold (--exit-margin) must be 0 or more, got nan" in faustnet(*words, "--exit-margin", "nan").sentence
+    assert "layers and early exit exclude each other" in faustnet("evaluate", run, "--early-exit", "--layers", "1").sentence
     assert "exclude each other" in faustnet(*words, "--exit-margin", "0", "--layers", "1").sentence
 
 
@@ -298,7 +298,7 @@ def test_own_images_of_all_kinds_are_trained_on_and_what_was_odd_is_told(
     answer = faustnet(*words, "--out", tmp_path / "run")
     assert answer.code == 0
     assert f"skipped: {own / 'few' / 'broken.png'} is not a readable image" in answer.err
-    assert "uneven classes: '<img src=x>' has" in answer.err
+    assert "imbalanced classes: '<img src=x>' has" in answer.err
     assert "training images and 'few' " in answer.err
     assert "few training images: 'few' " in answer.err
     assert "uneven" not in faustnet(*words, "--set", "training.balance=true", "--out", tmp_path / "even").err
@@ -316,7 +316,7 @@ def test_own_images_of_all_kinds_are_trained_on_and_what_was_odd_is_told(
     (tmp_path / "other" / "few" / "notes.txt").touch()
     answer = faustnet("evaluate", tmp_path / "run", "--dataset", tmp_path / "other", "--device", "cpu")
     assert answer.code == 0
-    assert answer.err == "skipped: 1 files without the suffix of an image (.txt 1)\n"
+    assert answer.err == "skipped: 1 files whose suffix is not that of an image (.txt 1)\n"
     if importlib.util.find_spec("plotly"):
         assert faustnet("report", tmp_path / "run", "--images", "20", "--device", "cpu").code == 0
         assert "<img src=x>" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

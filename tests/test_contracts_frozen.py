@@ -9,8 +9,8 @@ from conftest import run_to_end
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod
 from faustnet.nn.layers import Layer
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
-from faustnet.training.trainer import Trainer
 from user_classes import NormLayer, OwnLayer, TemperatureLayer, assert_same_state, own_trainer, trained
 
 SCHEDULES = ("sequential", "wavefront", "greedy")
@@ -24,7 +24,7 @@ def freeze(*names: str) -> Callable[[LocalMethod], None]:
     return change
 
 
-FROZEN = {"layer": "network.layers.1.", "first layer": "network.layers.0.", "weight": "network.layers.1.linear.weight"}
+FROZEN = {"layer": "network.layers.1.", "first layer": "network.layers.0.", "weight": "network.layers.1.body.linear.weight"}
 LAYERS = {"batched": OwnLayer, "one by one": NormLayer}
 
 
@@ -53,7 +53,7 @@ def test_with_frozen_parameters_the_wavefront_is_the_sequential_schedule(frozen:
     assert_same_state(one, other)
 
 
-def done(trainer: Trainer) -> int:
+def done(trainer: TrainingLoop) -> int:
     """Batches so far."""
     return len(trainer.history) * trainer.batches + trainer.batch
 
@@ -79,5 +79,5 @@ def test_a_training_with_frozen_parameters_can_be_continued(schedule: str, froze
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_parameter_that_no_loss_reads_is_refused(schedule: str) -> None:
-    with pytest.raises(FaustnetError, match=r"network\.layers\.0\.temperature gets no gradient.*requires_grad_"):
+    with pytest.raises(FaustnetError, match=r"network\.layers\.0\.body\.temperature gets no gradient.*requires_grad_"):
         own_trainer([TemperatureLayer] * 2, schedule)

@@ -16,7 +16,7 @@ from conftest import SMALL, run_to_end, small_method, small_trainer, started
 from faustnet.data import DataSet, ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.methods import Method, Source
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.training.evaluation import evaluate, evaluating
 from user_classes import OwnMethod
 

@@ -13,19 +13,21 @@ from faustnet.data import Augmentation, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, build
 from faustnet.methods.goodness import GoodnessMethod
-from faustnet.nn.conv import ConvHead, ConvLayer, average_pool, block_means
-from faustnet.nn.network import NETWORK_KINDS, NetworkSettings, embedding_network
+from faustnet.nn.architectures import NETWORK_KINDS, NetworkSettings, embedding_network
+from faustnet.nn.bodies import ConvBody
+from faustnet.nn.heads import ConvHead, average_pool, block_means
+from faustnet.nn.layers import Layer
 from faustnet.runs.folder import Run
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import train
 from faustnet.training.evaluation import evaluating
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 from test_methods import CROSSING
 from test_wavefront import assert_same, stop_after
 
-CONVOLUTIONAL = NETWORK_KINDS[1:]
+CONVOLUTIONAL = [kind for kind in NETWORK_KINDS if kind in ("vgg", "residual")]
 
 
 def accepts(name: str, kind: str) -> bool:
@@ -48,8 +50,11 @@ def settings(kind: str, **changes: object) -> NetworkSettings:
     return replace(NetworkSettings((8, 12, 16), 10, length="unit", kind=kind, pools=(1, 3), head=6), **changes)
 
 
-def by_hand(layer: ConvLayer, maps: Tensor) -> tuple[Tensor, Tensor]:
+def by_hand(layer: Layer, maps: Tensor) -> tuple[Tensor, Tensor]:
     """Compute a layer with torch's functions, one image at a time except in batch norm."""
+    body, head = layer.body, layer.head
+    assert isinstance(body, ConvBody)
+    assert isinstance(head, ConvHead)
 
     def norm(rows: Tensor) -> Tensor:
         flat = rows.transpose(0, 1).flatten(1)
@@ -59,15 +64,15 @@ def by_hand(layer: ConvLayer, maps: Tensor) -> tuple[Tensor, Tensor]:
     def conv(module: nn.Conv2d, rows: Tensor) -> Tensor:
         return torch.stack([nn.functional.conv2d(row, module.weight, padding=1) for row in rows])
 
-    made = conv(layer.entrance.convolution, maps)
-    if layer.entrance.pool:
+    made = conv(body.entrance.convolution, maps)
+    if body.entrance.pool:
         made = made.unfold(2, 2, 2).unfold(3, 2, 2).amax(dim=(4, 5))
     made = norm(made).relu()
-    if layer.residual:
-        made = (made + norm(conv(layer.outer.convolution, norm(conv(layer.inner.convolution, made)).relu()))).relu()
-    seen = norm(conv(layer.head.first.convolution, functional.adaptive_avg_pool2d(made, layer.head.side))).relu()
-    seen = norm(conv(layer.head.second.convolution, seen)).relu().mean(dim=(2, 3))
-    embedding = seen @ layer.projection.weight.T
+    if body.inner is not None:
+        made = (made + norm(conv(body.outer.convolution, norm(conv(body.inner.convolution, made)).relu()))).relu()
+    seen = norm(conv(head.first.convolution, functional.adaptive_avg_pool2d(made, head.side))).relu()
+    seen = norm(conv(head.second.convolution, seen)).relu().mean(dim=(2, 3))
+    embedding = seen @ head.projection.weight.T
     return made, embedding / embedding.norm(dim=1, keepdim=True)
 
 
@@ -76,11 +81,13 @@ def test_layers_equal_a_computation_by_hand(kind: str) -> None:
     torch.manual_seed(0)
     network = embedding_network((3, 24, 16), settings(kind)).double()
     maps = torch.randn(5, 3, 24, 16, dtype=torch.float64)
+    last = network(maps)
     for layer, embedding in zip(network, network.embeddings(maps), strict=True):
+        assert (layer.body.inner is not None) == (kind == "residual")
         maps, expected = by_hand(layer, maps)
         torch.testing.assert_close(embedding, expected)
-        assert layer.output_shape == maps.shape[1:]
-        assert layer.outputs == maps[0].numel()
+    torch.testing.assert_close(last, maps)
+    assert network.outputs == maps[0].numel()
 
 
 @pytest.mark.parametrize(("size", "side"), [((16, 24), (8, 8)), ((14, 7), (8, 7)), ((8, 8), (8, 8))])
@@ -164,10 +171,10 @@ def exact(source: ImageSource) -> ImageSource:
     return replace(source, scaling=scaling, augmentation=Augmentation(crop=1))
 
 
-def trainer(schedule: str, images: ImageSource, kind: str, **options: object) -> Trainer:
+def trainer(schedule: str, images: ImageSource, kind: str, **options: object) -> TrainingLoop:
     method = small_method("faust-representative", settings(kind), scale=5.0, **options).double()
     how = TrainingSettings(epochs=2, batch_size=64, schedule=schedule)
-    return Trainer(method, images, replace(images, augmentation=Augmentation()), how, MUON, seed=0)
+    return TrainingLoop(method, images, replace(images, augmentation=Augmentation()), how, MUON, seed=0)
 
 
 @kinds
@@ -226,10 +233,10 @@ class Silent:
 
 @kinds
 def test_multiplications_are_those_of_a_plain_count(kind: str) -> None:
-    layer = embedding_network((3, 16, 16), settings(kind, widths=(8, 12)[:1], pools=(1,)))[0]
+    network = embedding_network((3, 16, 16), settings(kind, widths=(8, 12)[:1], pools=(1,)))
     counted = 16 * 16 * 8 * 3 * 9 + (2 * 8 * 8 * 8 * 8 * 9 if kind == "residual" else 0)
     counted += 8 * 8 * (6 * 8 * 9 + 6 * 6 * 9) + 6 * 10
-    assert layer.multiplications == counted
+    assert network.multiplications == [counted]
 
 
 def test_a_head_without_convolutions_is_the_mean() -> None:
@@ -250,7 +257,7 @@ def test_early_exit_agrees_with_evaluation(source: ImageSource) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"kind": "resnet"}, "network.kind must be dense or vgg or residual, got .resnet"),
+        ({"kind": "resnet"}, "network.kind must be dense or vgg or residual or transformer, got .resnet"),
         ({"pools": (4,)}, r"network\.pools must contain different layer numbers from 1 to 3, got \[4\]"),
         ({"pools": (1, 1)}, r"from 1 to 3, got \[1, 1\]"),
         ({"passes_on": "embedding"}, "network.passes_on must be activation for network.kind=vgg, got 'embedding'"),
@@ -276,6 +283,6 @@ def test_a_network_that_does_not_fit_into_memory_is_refused() -> None:
 @kinds
 def test_body_parameters_are_those_of_the_activation(kind: str) -> None:
     layer = embedding_network((3, 16, 16), settings(kind))[1]
-    activation, _ = layer(torch.randn(4, layer.inputs))
+    activation, _ = layer(torch.randn(4, 8, 8, 8))
     activation.square().sum().backward()
     assert {id(p) for p in layer.body_parameters} == {id(p) for p in layer.parameters() if p.grad is not None}

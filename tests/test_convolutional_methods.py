@@ -13,14 +13,16 @@ from conftest import Answer, run_to_end, small_method, started
 from faustnet.data import Augmentation, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError
 from faustnet.methods import build
-from faustnet.nn.conv import GoodnessConvLayer
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
+from faustnet.nn.bodies import GoodnessConvBody
+from faustnet.nn.layers import Layer
+from faustnet.nn.structure import as_vectors
 from faustnet.runs.folder import Run
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import evaluating
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 from test_wavefront import assert_same, stop_after
 
 CLASSES = NetworkSettings((20, 30, 40), kind="vgg", pools=(1, 3))
@@ -38,15 +40,17 @@ def norm(pictures: Tensor) -> Tensor:
     return (pictures - mean[:, None, None]) / (variance + 1e-5)[:, None, None].sqrt()
 
 
-def by_hand(layer: GoodnessConvLayer, pictures: Tensor, groups: int) -> Tensor:
+def by_hand(layer: Layer, pictures: Tensor, groups: int) -> Tensor:
     """Compute a layer group by group."""
-    if layer.norm_first:
+    body = layer.body
+    assert isinstance(body, GoodnessConvBody)
+    if body.norm_first:
         pictures = norm(pictures)
-    pairs = zip(pictures.chunk(groups, dim=1), layer.convolution.weight.chunk(groups), strict=True)
+    pairs = zip(pictures.chunk(groups, dim=1), body.convolution.weight.chunk(groups), strict=True)
     made = torch.cat([functional.conv2d(part, weight, padding=1) for part, weight in pairs], dim=1).relu()
-    if layer.pool:
+    if body.pool:
         made = made.unfold(2, 2, 2).unfold(3, 2, 2).amax(dim=(4, 5))
-    return made if layer.norm_first else norm(made)
+    return made if body.norm_first else norm(made)
 
 
 def test_cwcs_loss_and_scores_are_those_of_every_classs_own_channels(source: ImageSource) -> None:
@@ -76,25 +80,24 @@ def test_cwc_divides_the_units_of_dense_layers_among_the_classes(source: ImageSo
 
 def test_every_second_layer_of_cwc_is_grouped_by_class(source: ImageSource) -> None:
     method = started("cwc", source, CLASSES)
-    rows = batch(source, 5)[0].flatten(1)
+    rows = batch(source, 5)[0]
     for number, layer in enumerate(method.network):
         rows = rows.detach().requires_grad_()
         activity, _ = layer(rows)
-        of_third = activity.unflatten(1, (-1, 10, CLASSES.widths[number] // 10))[:, :, 3]
+        of_third = activity.unflatten(1, (10, -1))[:, 3]
         (reached,) = torch.autograd.grad(of_third.square().sum(), rows)
         if number == 1:
-            channels = reached.unflatten(1, (-1, CLASSES.widths[0])).abs().sum(dim=(0, 1))
-            assert channels.nonzero().flatten().tolist() == [6, 7]
+            assert reached.abs().sum(dim=(0, 2, 3)).nonzero().flatten().tolist() == [6, 7]
         elif number == 2:
-            assert reached.unflatten(1, (-1, CLASSES.widths[1])).abs().sum(dim=(0, 1)).all()
+            assert reached.abs().sum(dim=(0, 2, 3)).all()
         rows = activity
 
 
 def test_multiplications_are_those_of_a_plain_count() -> None:
-    first, second, third = small_method("cwc", CLASSES).network
-    assert first.multiplications == 8 * 8 * 20 * 1 * 9
-    assert second.multiplications == 4 * 4 * 30 * 2 * 9, "each of a class's channels comes from two"
-    assert third.multiplications == 4 * 4 * 40 * 30 * 9
+    first, second, third = small_method("cwc", CLASSES).network.multiplications
+    assert first == 8 * 8 * 20 * 1 * 9
+    assert second == 4 * 4 * 30 * 2 * 9, "each of a class's channels comes from two"
+    assert third == 4 * 4 * 40 * 30 * 9
 
 
 def test_cwc_refuses_widths_that_are_no_multiple_of_the_classes() -> None:
@@ -126,7 +129,7 @@ def test_the_label_is_an_additional_channel(source: ImageSource) -> None:
     x, y = batch(source, 48)
     seen = set()
     for _ in range(30):
-        rows = method.rows(x, y).unflatten(1, (2, 64))
+        rows = method.rows(x, y).flatten(2)
         assert torch.equal(rows[:, 0], x.flatten(1).repeat(2, 1))
         right, wrong = labels_of(rows[:, 1], method.label.weight).chunk(2)
         assert torch.equal(right, y)
@@ -148,7 +151,7 @@ def test_the_trifectas_losses_are_symbas_on_means_of_squares(source: ImageSource
     with seeded(3):
         (losses,) = method.losses(x.double(), y)
     with seeded(3):
-        pictures = method.rows(x.double(), y).view(-1, 2, 8, 8)
+        pictures = method.rows(x.double(), y)
     for layer, loss in zip(method.network, losses, strict=True):
         pictures = by_hand(layer, pictures, groups=1)
         torch.testing.assert_close(loss, trifecta_loss(pictures.flatten(1)))
@@ -182,7 +185,7 @@ def test_a_step_is_both_of_the_authors_pairings_at_once(source: ImageSource) -> 
             rows, _ = layer(rows)
             if number % 2 == last:
                 method.zero_grad()
-                trifecta_loss(rows).backward()
+                trifecta_loss(as_vectors(rows)).backward()
                 for name, parameter in method.named_parameters():
                     expected[name] += 0 if parameter.grad is None else parameter.grad
                 rows = rows.detach()
@@ -200,7 +203,7 @@ def test_the_trifecta_tries_every_label_in_turn(source: ImageSource) -> None:
     with evaluating(method):
         scores = method.scores(x)
         for label in range(10):
-            rows = torch.cat([x.flatten(1), method.label.weight[label].expand(5, -1)], dim=1)
+            rows = torch.cat([x, method.label.weight[label].expand(5, -1).view(5, 1, 8, 8)], dim=1)
             for layer, activity in enumerate(method.network.embeddings(rows)):
                 torch.testing.assert_close(scores[layer, :, label], activity.square().mean(1))
     assert method.forward_passes == 10
@@ -209,7 +212,7 @@ def test_the_trifecta_tries_every_label_in_turn(source: ImageSource) -> None:
 def test_batch_norms_settle_on_rows_with_the_true_label_and_as_many_with_wrong_ones(source: ImageSource) -> None:
     method = started("trifecta", source, LABELS)
     x, y = batch(source, 320)
-    right, wrong = labels_of(method.typical(x, y)[:, 64:], method.label.weight).chunk(2)
+    right, wrong = labels_of(method.typical(x, y)[:, 1].flatten(1), method.label.weight).chunk(2)
     assert torch.equal(right, y)
     assert (wrong != y).all()
     assert len(set(zip(y.tolist(), wrong.tolist(), strict=True))) == 90
@@ -226,11 +229,11 @@ def exact(source: ImageSource) -> ImageSource:
     return replace(source, scaling=scaling, augmentation=Augmentation(crop=1))
 
 
-def trainer(name: str, schedule: str, images: ImageSource) -> Trainer:
+def trainer(name: str, schedule: str, images: ImageSource) -> TrainingLoop:
     method = small_method(name, CLASSES if name == "cwc" else LABELS).double()
     how = TrainingSettings(epochs=2, batch_size=64, schedule=schedule)
     plain = replace(images, augmentation=Augmentation())
-    return Trainer(method, images, plain, how, OptimiserSettings(learning_rate=5e-3), seed=0)
+    return TrainingLoop(method, images, plain, how, OptimiserSettings(learning_rate=5e-3), seed=0)
 
 
 def test_the_wavefront_trains_cwc_as_the_sequential_schedule_does(exact: ImageSource) -> None:

@@ -80,7 +80,7 @@ def test_stages_minimise_the_cost_of_the_most_expensive_one(costs: list[int]) ->
 
 
 def test_more_stages_than_layers_are_refused() -> None:
-    with pytest.raises(FaustnetError, match="needs at least 3 layers for these ranks, got 2"):
+    with pytest.raises(FaustnetError, match="needs at least 3 layers for 3 groups of ranks, got 2"):
         balanced_stages([1, 1], 3)
 
 

@@ -169,7 +169,7 @@ def test_images_keep_their_shape(digits: DataSet) -> None:
     listed = clone(small).fit(pixels[:, 0].tolist(), labels.tolist())
     np.testing.assert_allclose(listed.predict_proba(test[:, 0].tolist()), without.predict_proba(test[:, 0]), atol=1e-4)
     assert cross_val_score(small, pixels, labels, cv=2).mean() > 0.8
-    with pytest.raises(BadInput, match="like the fitted data, images of 1×8×8, got 2"):
+    with pytest.raises(BadInput, match="the form of the training data, images of 1×8×8, got 2"):
         without.predict(test.reshape(len(test), -1))
     with pytest.raises(FaustnetError, match="must have the shape 1×8×8 for this model, got 1×8×7"):
         without.predict(test[:, 0, :, 1:])
@@ -221,7 +221,7 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, object], senten
 
 
 def test_a_table_is_not_taken_for_images(fitted: FaustClassifier) -> None:
-    with pytest.raises(BadInput, match="like the fitted data, a table, got 3"):
+    with pytest.raises(BadInput, match="the form of the training data, a table, got 3"):
         fitted.predict(IRIS.data[:, :, None])
     with pytest.raises(BadInput, match="got one class"):
         FaustClassifier().fit(IRIS.data, np.zeros(150))

@@ -8,7 +8,7 @@ from conftest import run_to_end, small_trainer
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.methods import Faust, Method, PredictionSettings
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.training.evaluation import all_scores, compare_weightings, early_exits, evaluate, evaluating, fitted_weights
 
 

@@ -29,9 +29,10 @@ from faustnet.data import DataSet, Images, load_data
 from faustnet.errors import FaustnetError
 from faustnet.export import Exported, export_run, session_of, to_onnx
 from faustnet.methods import METHODS, Faust, LocalMethod, Method
+from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.layers import Layer
 from faustnet.nn.modules import BatchNorm
-from faustnet.nn.network import Network, NetworkSettings, Shape
+from faustnet.nn.network import Network
 from faustnet.report.card import render_card, text
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
@@ -151,23 +152,26 @@ def test_distances_too_large_for_an_exponential(two: DataSet) -> None:
     compare(model, two.test.pixels.numpy())
 
 
-class OwnLayer(Layer):
-    """A layer of plain PyTorch modules, with one learned temperature."""
+class OwnHead(nn.Module):
+    """A linear map with one learned temperature."""
 
-    def __init__(self, inputs: int, width: int, classes: int):
-        super().__init__(inputs, width, classes, 0.0)
-        self.body = nn.Sequential(nn.Linear(inputs, width), nn.GELU())
-        self.head = nn.Linear(width, classes)
+    def __init__(self, width: int, classes: int):
+        super().__init__()
+        self.linear = nn.Linear(width, classes)
         self.temperature = nn.Parameter(torch.ones(()))
 
-    def transform(self, rows: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        activation = self.body(rows)
-        return activation, self.head(activation) * self.temperature
+    def forward(self, activation: torch.Tensor) -> torch.Tensor:
+        return self.linear(activation) * self.temperature
+
+
+def own_layer(inputs: int, width: int, classes: int) -> Layer:
+    """Of plain PyTorch modules."""
+    return Layer(nn.Sequential(nn.Flatten(), nn.Linear(inputs, width), nn.GELU()), OwnHead(width, classes))
 
 
 def embeddings(method: Method, x: torch.Tensor) -> torch.Tensor:
     """Of all layers: (B, …) → (layers, B, e)"""
-    rows, found = x.flatten(1), []
+    rows, found = x, []
     for layer in method.network:
         rows, embedding = layer(rows)
         found.append(embedding)
@@ -183,10 +187,10 @@ class OwnMethod(LocalMethod):
     @classmethod
     def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
         sizes = pairwise([math.prod(shape), *settings.widths])
-        return Network([OwnLayer(inputs, width, classes) for inputs, width in sizes], 0.0)
+        return Network([own_layer(inputs, width, classes) for inputs, width in sizes], example=torch.zeros(1, *shape))
 
     def rows(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return x.flatten(1)
+        return x
 
     def local_loss(self, embedding: torch.Tensor, y: torch.Tensor, layer: object) -> torch.Tensor:
         return -embedding.log_softmax(dim=-1).gather(-1, y.unsqueeze(-1)).squeeze(-1).mean(dim=-1)
@@ -202,7 +206,7 @@ def own_model(data: DataSet, monkeypatch: pytest.MonkeyPatch) -> Model:
 
 def test_a_method_of_a_users_own(two: DataSet, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     model = own_model(two, monkeypatch)
-    assert all(layer.temperature.detach() != 1 for layer in model.method.network)
+    assert all(layer.head.temperature.detach() != 1 for layer in model.method.network)
     compare(model, two.test.pixels.numpy())
     assert capfd.readouterr() == ("", "")
 
@@ -309,7 +313,7 @@ def test_files_that_are_there_are_kept_unless_forced(faustnet: Command, run: Run
     path, card = tmp_path / "model.onnx", tmp_path / "model.md"
     card.write_text("mine")
     answer = faustnet("export", run.folder, path)
-    assert "model.md already exists: choose another name, or overwrite it (force)" in answer.sentence
+    assert "model.md already exists: choose another name, or overwrite it with --force" in answer.sentence
     assert not path.exists()
     card.unlink()
     path.write_text("mine")

@@ -23,7 +23,7 @@ from faustnet.runs.folder import Run
 from faustnet.runs.progress import ConsoleProgress
 from faustnet.runs.session import Stopped
 from faustnet.training.history import Epoch
-from faustnet.training.trainer import Diverged, Trainer
+from faustnet.training.loop import Diverged, TrainingLoop
 from test_distributed import by_hand, ends
 
 Command = Callable[..., Answer]
@@ -94,7 +94,7 @@ def test_a_finished_run_trains_more_epochs(copy: Path, faustnet: Command, caplog
     assert run.metrics["test_accuracy"] == run.history[-1]["accuracy"]
     assert len(list(csv.reader((copy / "history.csv").read_text().splitlines()))) == MORE + 1
     assert len(run.environment["earlier"]) == 1
-    weight = "network.layers.0.linear.weight"
+    weight = "network.layers.0.body.linear.weight"
     moved = (run.model().method.state_dict()[weight] - old_model.method.state_dict()[weight]).norm()
     assert 0 < moved < old_model.method.state_dict()[weight].norm(), "trained on, and not from new weights"
     assert {path.name for path in copy.iterdir()} == set(contents(copy)) | {"environment.json"}
@@ -178,11 +178,11 @@ def test_an_interrupted_run_keeps_its_optimiser_and_takes_the_new_learning_rates
             train(folder, MORE)
     steps: list[float] = []
 
-    def note(self: Trainer, *arguments: object, restore: Callable[..., None] = Trainer.restore) -> None:
+    def note(self: TrainingLoop, *arguments: object, restore: Callable[..., None] = TrainingLoop.restore) -> None:
         restore(self, *arguments)
         steps.extend(float(tensor) for name, tensor in self.schedule.state().items() if name.endswith("/step"))
 
-    monkeypatch.setattr(Trainer, "restore", note)
+    monkeypatch.setattr(TrainingLoop, "restore", note)
     run = train(folder, 4, resume=True)
     assert set(steps) == {22.0}
     assert not caplog.records
@@ -212,7 +212,7 @@ def test_the_epochs_of_a_greedy_run_stay(tmp_path: Path) -> None:
 
 def test_a_continuation_that_diverges_leaves_the_finished_run(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(copy)
-    monkeypatch.setattr(Trainer, "_not_finite", lambda self: "The loss")
+    monkeypatch.setattr(TrainingLoop, "_not_finite", lambda self: "The loss")
     with pytest.raises(Diverged):
         train(copy, MORE, resume=True)
     assert contents(copy) == before

@@ -14,12 +14,12 @@ from faustnet.data import Augmentation, DataSet, Images, ImageSource, load_data
 from faustnet.data.shard_writer import shard_images
 from faustnet.losses import reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
 from faustnet.methods import METHODS, LocalMethod
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.schedules import SCHEDULES, step_graph
 from faustnet.training.schedules.step_graph import Recording
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 PAIRS = [
@@ -56,10 +56,10 @@ def trainer(
     optimiser: OptimiserSettings = ADAM,
     options: dict | None = None,
     **training: object,
-) -> Trainer:
+) -> TrainingLoop:
     settings = TrainingSettings(**{"epochs": 6, "batch_size": 64, "precision": "float32", **training})
     method = small_method(name, network, **(options or {})).to(source.labels.device)
-    return Trainer(method, source, held_out, settings, optimiser, seed=0)
+    return TrainingLoop(method, source, held_out, settings, optimiser, seed=0)
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
@@ -89,7 +89,7 @@ def test_convolutions_and_all_that_a_loss_can_have_are_recorded_too(
     assert trained.history[-1].accuracy > 0.8
 
 
-def learns_without_waiting(trained: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def learns_without_waiting(trained: TrainingLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     replay, replays = Recording.__call__, 0
 
     def strict(recording: Recording) -> None:
@@ -145,7 +145,7 @@ def test_a_recorded_step_reads_the_scale_of_its_epoch(
 
 
 def test_a_run_on_the_gpu_can_be_put_down_and_taken_up(source: ImageSource, held_out: ImageSource) -> None:
-    def make() -> Trainer:
+    def make() -> TrainingLoop:
         return trainer("faust-representative", on_gpu(source), on_gpu(held_out))
 
     whole, one, continued = make(), make(), make()

@@ -186,7 +186,7 @@ def nested(depth: int) -> bytes:
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        (b"\x80\2}" + nested(64)[1:] + b"K\1s.", "it is inconsistent"),
+        (b"\x80\2}" + nested(64)[1:] + b"K\1s.", "it has a key that is not a string"),
         (b"\x80\2c_codecs\nencode\nX\1\0\0\0a" + nested(64)[1:] + b"\x86R.", "is not a CIFAR-10 batch"),
         (b"\x80\2Nr\xff\xff\xff\x7f.", "is not a CIFAR-10 batch"),
         (b"\x80\2\x8e" + (2**40).to_bytes(8, "little") + b".", "is not a CIFAR-10 batch"),
@@ -408,7 +408,7 @@ def test_a_download_that_never_ends_is_given_up(endless: str, tmp_path: Path, mo
     ("text", "said"),
     [
         ("dataset = [0x" + "f" * 6_000 + "]", "dataset must be a string, got list"),
-        ("a" + ".a" * 10_000 + " = 1", "not a file of at most 16,384 bytes"),
+        ("a" + ".a" * 10_000 + " = 1", "not a regular file, or has more than 16,384 bytes"),
         ("a = " + "[" * 10_000, "cannot be read"),
         ('"' + "k" * 9_000 + '" = 1', "There is no recipe key 'kkk"),
         ('"\\u001b[31m" = 1', r"recipe key '\x1b[31m'"),

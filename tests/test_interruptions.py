@@ -32,7 +32,7 @@ from faustnet.runs.tensor_file import pack, read_tensors
 from faustnet.system.files import write_whole, writing
 from faustnet.system.locks import LOCK, folder_lock
 from faustnet.training.history import Epoch
-from faustnet.training.trainer import Diverged, Trainer
+from faustnet.training.loop import Diverged, TrainingLoop
 
 Command = Callable[..., Answer]
 SMALL = {"network.widths": [16], "network.embedding": 8, "training.batch_size": 256, "network.dropout": 0.1, "data.crop": 1}
@@ -187,7 +187,7 @@ def test_the_checkpoint_before_is_taken_up_when_the_last_is_damaged(
     path = copy / CHECKPOINT
     path.write_bytes(damaged(path.read_bytes()))
     resumed(copy)
-    assert caplog.messages == [f"{path} is damaged: continuing from the checkpoint before it."]
+    assert caplog.messages == [f"{path} is damaged: continuing from the previous checkpoint."]
     assert weights(copy) == weights(whole)
     assert {path.name for path in copy.iterdir()} == {path.name for path in whole.iterdir()}
 
@@ -209,7 +209,7 @@ def test_when_no_checkpoint_is_whole_one_sentence_says_what_to_do(
     answer = faustnet("train", "--resume", "--out", copy, "--device", "cpu")
     assert answer.code == 2
     both = f"{copy / CHECKPOINT} and {copy / PREVIOUS} are damaged or from another run"
-    assert f"{both}: delete them, then resume to start the run from the beginning." in answer.sentence
+    assert f"{both}: delete them, then run the same command again to restart the run." in answer.sentence
     assert all(path.exists() for path in before)
     (copy / PREVIOUS).unlink()
     assert "is damaged or from another run: delete it" in faustnet("train", "--resume", "--out", copy).sentence
@@ -313,10 +313,10 @@ def test_what_a_start_that_was_killed_has_left_is_no_run(whole: Path, tmp_path: 
 
 
 def test_a_training_that_diverges_at_once_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def diverge(self: Trainer) -> None:
+    def diverge(self: TrainingLoop) -> None:
         raise Diverged("The loss is no longer a finite number.")
 
-    monkeypatch.setattr(Trainer, "_check_finite", diverge)
+    monkeypatch.setattr(TrainingLoop, "_check_finite", diverge)
     with pytest.raises(Diverged):
         train(tmp_path / "run")
     assert not list(tmp_path.iterdir())

@@ -251,7 +251,7 @@ def test_a_worker_that_cannot_see_the_folder_says_so(tmp_path: Path) -> None:
     assert outcome.status is Status.NO_COMMAND
     assert dispatcher.spec.claim.take()
     with pytest.raises(
-        FaustnetError, match=r"does not find the files of this command in .*: choose an --out that all workers share"
+        FaustnetError, match=r"cannot find the files of this command in .*: use a folder as --out that all workers share"
     ):
         dispatcher._handle(outcome)
 

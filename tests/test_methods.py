@@ -9,7 +9,7 @@ from faustnet.errors import FaustnetError
 from faustnet.losses import marginal_contrastive_loss, similarity_matching_loss, squared_distances, tuplet_loss
 from faustnet.methods import METHODS, LocalMethod
 from faustnet.methods.centroid import FIRST_IMAGES
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.precision import set_compute_dtype
 from faustnet.nn.readout import ReadOut
 from faustnet.nn.references import ClassIndex
@@ -123,7 +123,7 @@ def test_the_gradient_of_fausts_local_loss_is_the_one_worked_out_by_hand(source:
     method.local_loss(layer(rows)[1], y, 0).backward()
 
     with torch.no_grad():
-        before = rows @ layer.linear.weight.T + layer.linear.bias
+        before = rows @ layer.body.linear.weight.T + layer.body.linear.bias
         hidden = before * (before > 0)
         centred = hidden - hidden.mean(1, keepdim=True)
         deviation = (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()
@@ -146,8 +146,8 @@ def test_the_gradient_of_fausts_local_loss_is_the_one_worked_out_by_hand(source:
         to_before = to_hidden * (before > 0)
 
     torch.testing.assert_close(layer.projection.weight.grad, to_projection)
-    torch.testing.assert_close(layer.linear.weight.grad, to_before.T @ rows)
-    torch.testing.assert_close(layer.linear.bias.grad, to_before.sum(0))
+    torch.testing.assert_close(layer.body.linear.weight.grad, to_before.T @ rows)
+    torch.testing.assert_close(layer.body.linear.bias.grad, to_before.sum(0))
 
 
 def test_the_representatives_are_the_images_that_were_named(source: ImageSource) -> None:
@@ -299,7 +299,7 @@ def test_a_layer_counts_its_collaborators_goodness_as_a_constant(collaborators: 
         total = own + sum(squares[t].detach() for t in others) - threshold
         expected = -(torch.sigmoid(total[:6]).log() + torch.sigmoid(-total[6:]).log()).mean() / 2
         assert losses[number].item() == pytest.approx(expected.item(), rel=1e-4)
-        weight = method.network[number].linear.weight
+        weight = method.network[number].body.linear.weight
         mine, written_out = (torch.autograd.grad(loss, weight, retain_graph=True)[0] for loss in (losses[number], expected))
         torch.testing.assert_close(mine, written_out, rtol=1e-3, atol=1e-6)
 

@@ -148,7 +148,7 @@ def test_what_is_not_an_image_is_counted_and_what_systems_leave_behind_is_not(fo
     (folder / "__MACOSX" / "cat").mkdir(parents=True)
     data = load_data(str(folder))
     assert data.class_names == ("cat", "dog")
-    assert data.left_out == ("3 files without the suffix of an image (.txt 2, .heic 1)",)
+    assert data.left_out == ("3 files whose suffix is not that of an image (.txt 2, .heic 1)",)
 
 
 def test_images_in_folders_below_a_class_are_its_images_and_links_are_followed(folder: Path, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_folder_divided_in_another_way_is_not_taken_for_classes(tmp_path: Path
         load_data(str(tmp_path / "own"))
     (tmp_path / "own" / "val").rename(tmp_path / "own" / "test")
     picture(tmp_path / "own" / "valid" / "cat" / "1.png")
-    assert "only train and test are used" in load_data(str(tmp_path / "own")).left_out[0]
+    assert "only the folders train and test are used" in load_data(str(tmp_path / "own")).left_out[0]
     for number in range(20):  # but it may well be a class
         picture(tmp_path / "vehicles" / "train" / f"{number}.png")
         picture(tmp_path / "vehicles" / "bus" / f"{number}.png")
@@ -310,11 +310,13 @@ def test_an_npz_file_with_something_wrong_is_refused(changes: dict[str, np.ndarr
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "half.npz", x_train=np.zeros((2, 2)))
-    with pytest.raises(FaustnetError, match="has no array 'y_train'"):
+    with pytest.raises(FaustnetError, match=r"must contain the arrays .*, but has no y_train: add it"):
         load_data(str(tmp_path / "half.npz"))
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 broken")
     with pytest.raises(FaustnetError, match=r"is not a readable .npz file"):
         load_data(str(tmp_path / "broken.npz"))
     (tmp_path / "table.csv").write_text("1,2")
-    with pytest.raises(FaustnetError, match=r"must be a folder of class folders, a folder of shards or an .npz file"):
+    with pytest.raises(
+        FaustnetError, match=r"must be a folder with one folder per class, a folder of shards, or an .npz file"
+    ):
         load_data(str(tmp_path / "table.csv"))

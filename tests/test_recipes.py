@@ -133,7 +133,7 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"data": {"stream": "often"}}, "data.stream must be one of auto, always, never, got 'often'"),
         (
             {"data": {"image_size": 100_000}},
-            "data.image_size must be from 1 to 512 pixels, or 0 to keep the size, got 1",
+            "data.image_size must be from 1 to 512 pixels, or 0 for automatic, got 1",
         ),
         ({"options": {"scale": float("inf")}}, "options.scale must be finite, got inf"),
         ({"optimiser": {"weight_decay": float("nan")}}, "optimiser.weight_decay must be finite, got nan"),
@@ -174,7 +174,7 @@ def test_keys_can_be_set_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ("epochs", "set as KEY=VALUE, such as training.epochs=3, got 'epochs'"),
+        ("epochs", "set with --set KEY=VALUE, such as --set training.epochs=3, got 'epochs'"),
         ("", "got ''"),
         ("method.x=1", "no recipe key 'method.x': method is a single value"),
     ],

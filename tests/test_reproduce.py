@@ -24,7 +24,7 @@ from faustnet.reproduce.table1 import TABLE, summary
 from faustnet.reproduce.worker import StoppableProgress
 from faustnet.runs.recipes import changed, recipe_from, shipped_recipes
 from faustnet.training.history import Epoch
-from faustnet.training.trainer import Diverged, Trainer
+from faustnet.training.loop import Diverged, TrainingLoop
 
 Command = Callable[..., Answer]
 SMALL = ("--datasets", "digits", "--networks", "2x24", "--recipes", "tuned", "--device", "cpu")
@@ -114,11 +114,11 @@ def test_an_interrupted_run_goes_on_to_the_same_result(
 def test_one_that_diverges_does_not_keep_the_others_from_being_trained(
     faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(trainer: Trainer) -> None:
+    def broken(trainer: TrainingLoop) -> None:
         if trainer.method.name == "backprop":
             raise Diverged("The loss is no longer a finite number.")
 
-    monkeypatch.setattr(Trainer, "_check_finite", broken)
+    monkeypatch.setattr(TrainingLoop, "_check_finite", broken)
     answer = faustnet("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path)
     assert answer.code == 2
     failed = "backprop on digits, 2x24, tuned, seed 0 could not be trained, but all other runs are finished: "

@@ -283,7 +283,7 @@ def test_an_existing_folder_is_left_alone(finished: Run, faustnet: Command) -> N
     before = {path.name: path.read_bytes() for path in finished.folder.iterdir()}
     answer = faustnet("train", *QUICK, "--out", finished.folder)
     assert answer.code == 2
-    assert "already exists: choose another folder (out), or continue the run (resume)" in answer.sentence
+    assert "already exists: choose another --out, or continue the run with --resume" in answer.sentence
     assert {path.name: path.read_bytes() for path in finished.folder.iterdir()} == before
 
 

@@ -10,7 +10,7 @@ from conftest import run_to_end, small_method, small_trainer, started
 from faustnet.data import Augmentation, ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, LocalMethod
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.system.randomness import seeded
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.schedules import SCHEDULES, Greedy, Sequential
@@ -70,9 +70,9 @@ def test_greedy_caches_just_what_the_finished_layers_would_give(name: str, sourc
 def test_greedy_trains_one_layer_after_the_other(source: ImageSource, held_out: ImageSource) -> None:
     trainer = small_trainer("faust-representative", source, held_out, schedule="greedy", epochs=3)
     fresh = small_method("faust-representative")
-    weights = [[layer.linear.weight.clone() for layer in fresh.network]]
+    weights = [[layer.body.linear.weight.clone() for layer in fresh.network]]
     trainer.run(
-        lambda: None, lambda epoch: weights.append([layer.linear.weight.clone() for layer in trainer.method.network])
+        lambda: None, lambda epoch: weights.append([layer.body.linear.weight.clone() for layer in trainer.method.network])
     )
     assert len(trainer.history) == 6
     for number, (before, after) in enumerate(pairwise(weights)):
@@ -90,7 +90,7 @@ def test_the_first_greedy_layer_learns_what_it_would_learn_beside_the_others(
 ) -> None:
     greedy = run_to_end(small_trainer("faust-tuplet", source, held_out, schedule="greedy"))
     together = run_to_end(small_trainer("faust-tuplet", source, held_out))
-    assert torch.equal(greedy.method.network[0].linear.weight, together.method.network[0].linear.weight)
+    assert torch.equal(greedy.method.network[0].body.linear.weight, together.method.network[0].body.linear.weight)
 
 
 @pytest.mark.parametrize("schedule", ["greedy", "wavefront"])

@@ -27,7 +27,7 @@ from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import set_up
 from faustnet.system.devices import free_memory
 from faustnet.system.locks import folder_lock
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 CPU = torch.device("cpu")
 SMALL = {"network": {"widths": [40, 30], "embedding": 16}, "training": {"epochs": 2, "batch_size": 64}}
@@ -44,12 +44,12 @@ def digits_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trainer_on(data: DataSet, table: dict[str, Any]) -> Trainer:
+def trainer_on(data: DataSet, table: dict[str, Any]) -> TrainingLoop:
     merged = {key: {**SMALL.get(key, {}), **value} if isinstance(value, dict) else value for key, value in table.items()}
     return set_up(recipe_from({**SMALL, **merged}), data, CPU)[1]
 
 
-def same_training(one: Trainer, other: Trainer) -> None:
+def same_training(one: TrainingLoop, other: TrainingLoop) -> None:
     states = [trainer.method.state_dict() for trainer in (one, other)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     for a, b in zip(one.history, other.history, strict=True):
@@ -182,7 +182,7 @@ class Exploding:
         ({"train/x-0": np.zeros(7, np.uint8)}, "must contain images or rows of numbers"),
         ({"train/x-0": np.zeros((7, 0, 5), np.uint8)}, "must contain images or rows of numbers"),
         ({"train/x-0": np.asfortranarray(np.ones((7, 6, 5), np.uint8))}, "is in Fortran order"),
-        ({"train/x-0": cut_short()}, "x-0.npy is incomplete, 110 bytes are missing"),
+        ({"train/x-0": cut_short()}, "x-0.npy is incomplete (110 bytes are missing)"),
         ({"train/x-0": b"\x93NUMPY"}, "is not a readable array"),
         ({"train/x-0": b""}, "is not a readable array"),
         ({"train/x-0": headed("{[]: 1}")}, "is not a readable array"),
@@ -232,7 +232,7 @@ def test_a_file_that_shrinks_while_it_is_used_ends_the_training_with_a_sentence(
     file = tmp_path / "copy" / "train" / "x-00000.npy"
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size // 2)
-    with pytest.raises(FaustnetError, match=r"x-00000\.npy was shortened while it was in use"):
+    with pytest.raises(FaustnetError, match=r"x-00000\.npy was truncated while it was being read"):
         run_to_end(trainer)
 
 
@@ -319,9 +319,9 @@ def test_shards_are_made_and_used_by_commands(
     streamed = faustnet(
         "train", "--dataset", tmp_path / "shards", *small, "--set", "data.stream=always", "--out", tmp_path / "streamed"
     )
-    assert "of images are read from disk during training" in streamed.err
+    assert "of images are read from the disk during training" in streamed.err
     read = faustnet("train", "--dataset", tmp_path / "shards", *small, "--out", tmp_path / "read")
-    assert "of images fit in memory and were read" in read.err
+    assert "of images were loaded into memory" in read.err
     one, other = (json.loads((tmp_path / run / "history.json").read_text()) for run in ("streamed", "read"))
     assert [epoch | {"seconds": 0} for epoch in one] == [epoch | {"seconds": 0} for epoch in other]
     for command, *more in (["evaluate"], ["votes"], ["calibrate"], ["report", "--images", 10]):

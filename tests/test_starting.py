@@ -16,7 +16,7 @@ from conftest import Answer, small_method
 from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
 from faustnet.methods.start import start_from
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.runs.folder import Run
 from faustnet.runs.progress import ConsoleProgress
 from faustnet.runs.session import Stopped
@@ -95,7 +95,7 @@ def test_a_new_run_on_other_classes_starts_from_the_weights(place: Path, tmp_pat
     assert (recipe.start.model, recipe.start.digest) == (str(origin.folder), hashlib.sha256(content).hexdigest())
     assert (run.folder / "start.safetensors").read_bytes() == content
     assert torch.equal(model.scaling.mean, origin.model().scaling.mean), "the weights expect images in this scaling"
-    sample = {tuple(row.tolist()) for row in model.method.images}
+    sample = {tuple(row.tolist()) for row in model.method.images.flatten(1)}
     known = run.model().source(library.data.load_data(str(place / "last.npz")).train)
     rows = {tuple(row.tolist()) for row in known.plain(torch.arange(len(known.labels))).flatten(1)}
     assert len(sample & rows) == 4, "the representatives are images of the new data"

@@ -1,5 +1,6 @@
 """The published checks accept every layer and method of the package, and refuse classes that break a contract."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -9,10 +10,13 @@ from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, Method
+from faustnet.nn.architectures import NetworkSettings, Shape
+from faustnet.nn.heads import TokenHead
 from faustnet.nn.layers import Layer
-from faustnet.nn.network import Network, NetworkSettings, Shape
+from faustnet.nn.network import Network
+from faustnet.nn.transformer import TransformerBody
 from faustnet.testing import NETWORK, check_layer, check_method
-from user_classes import OwnLayer, OwnMethod, OwnsParameter, PlainConvLayer, PlainLayer
+from user_classes import WIDTH, OwnLayer, OwnMethod, OwnsParameter, PlainBody, PlainConvLayer, PlainLayer
 
 CONVOLUTIONS = replace(NETWORK, kind="vgg", widths=(8, 12), pools=(1,), head=6, length="unit")
 
@@ -32,67 +36,96 @@ def test_a_convolutional_network_keeps_the_contract(kind: str) -> None:
 
 
 @pytest.mark.parametrize("layer", [OwnLayer, PlainLayer, PlainConvLayer])
-def test_layers_of_users_keep_the_contract(layer: type[Layer]) -> None:
+def test_layers_of_users_keep_the_contract(layer: Callable[[int], Layer]) -> None:
     check_layer(layer(64), torch.randn(6, 64))
+
+
+def test_a_layer_that_passes_several_tensors_keeps_the_contract() -> None:
+    tokens, padding = torch.randn(6, 5, 8), torch.arange(5) > torch.tensor([4, 3, 2, 4, 4, 0]).unsqueeze(1)
+    check_layer(Layer(TransformerBody(8, heads=2, expansion=2), TokenHead(8, 4)), (tokens, padding))
 
 
 def test_a_method_of_a_user_keeps_the_contract() -> None:
     check_method(OwnMethod)
 
 
-class OneOutput(PlainLayer):
-    def transform(self, rows: Tensor) -> Any:
-        return torch.relu(self.body(rows))
+class NoTensor(PlainBody):
+    def forward(self, rows: Tensor) -> Any:
+        return None
 
 
-class WrongSize(PlainLayer):
-    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        activation = torch.relu(self.body(rows))
-        return activation, activation
+class Scalar(PlainBody):
+    """Passes on a tensor that does not have the rows of the batch."""
+
+    def forward(self, rows: Tensor) -> Any:
+        activation = super().forward(rows)
+        return activation, activation.mean()
 
 
-class Random(PlainLayer):
-    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return super().transform(rows + torch.rand_like(rows))
+class Random(PlainBody):
+    def forward(self, rows: Tensor) -> Tensor:
+        return super().forward(rows + torch.rand_like(rows))
 
 
-class Centred(PlainLayer):
-    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return super().transform(rows - rows.mean(dim=0))
+class Centred(PlainBody):
+    def forward(self, rows: Tensor) -> Tensor:
+        return super().forward(rows - rows.mean(dim=0))
 
 
-class Counting(PlainLayer):
+class Counting(PlainBody):
     seen: Tensor
 
     def __init__(self, inputs: int):
         super().__init__(inputs)
         self.register_buffer("seen", torch.zeros(()))
 
-    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, rows: Tensor) -> Tensor:
         self.seen += len(rows)
-        return super().transform(rows)
+        return super().forward(rows)
 
 
-class Detached(PlainLayer):
-    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        activation, embedding = super().transform(rows)
-        return activation, embedding.detach()
+class Infinite(PlainBody):
+    def forward(self, rows: Tensor) -> Tensor:
+        return super().forward(rows) / 0
+
+
+class Detached(nn.Linear):
+    def forward(self, activation: Tensor) -> Tensor:
+        return super().forward(activation).detach()
+
+
+class ByUnit(nn.Module):
+    """Returns one embedding for each unit, and not one for each row."""
+
+    def forward(self, activation: Tensor) -> Tensor:
+        return activation.unsqueeze(2)
 
 
 @pytest.mark.parametrize(
-    ("layer", "said"),
+    ("body", "head", "said"),
     [
-        (OneOutput, "must return two tensors"),
-        (WrongSize, r"embedding of WrongSize must have shape \(6, 5\), got \(6, 12\)"),
-        (Random, "draw no random numbers"),
-        (Centred, "depend on the other rows"),
-        (Counting, "changes its buffer seen in evaluation mode"),
-        (Detached, "has no gradient"),
+        (NoTensor, None, "must return a tensor, or a tuple or dictionary that contains one, got NoneType"),
+        (Scalar, None, r"tensors that Scalar returns must have the 6 rows of the batch first, got \(\)"),
+        (PlainBody, ByUnit(), r"embedding of PlainBody must have shape \(6, 1\), got \(6, 12, 1\)"),
+        (Random, None, "draw random numbers in training mode only"),
+        (Centred, None, "depend on the other rows"),
+        (Counting, None, r"changes its buffer body\.seen in evaluation mode"),
+        (Infinite, None, "must be finite"),
+        (PlainBody, Detached(WIDTH, 5), "has no gradient"),
     ],
 )
-def test_a_layer_that_breaks_the_contract_is_refused(layer: type[PlainLayer], said: str) -> None:
+def test_a_layer_that_breaks_the_contract_is_refused(
+    body: Callable[[int], nn.Module], head: nn.Module | None, said: str
+) -> None:
     with pytest.raises(FaustnetError, match=said):
-        check_layer(layer(64), torch.randn(6, 64))
+        check_layer(Layer(body(64), head), torch.randn(6, 64))
+
+
+def test_only_layers_and_several_rows_are_checked() -> None:
+    with pytest.raises(FaustnetError, match=r"layer must be a faustnet\.nn\.Layer\(body, head\), got PlainBody"):
+        check_layer(PlainBody(64), torch.randn(6, 64))  # type: ignore[arg-type]
+    with pytest.raises(FaustnetError, match="sample must have at least two rows"):
+        check_layer(PlainLayer(64), torch.randn(1, 64))
 
 
 class Nameless(OwnMethod):
@@ -108,7 +141,7 @@ class Crossing(OwnMethod):
     """The loss of each layer reaches the layer before."""
 
     def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
-        penalty = self.network[layer - 1].linear.weight.square().sum() if layer else 0
+        penalty = self.network[layer - 1].body.linear.weight.square().sum() if layer else 0
         return super().local_loss(embedding, y, layer) + penalty
 
 
@@ -145,7 +178,7 @@ class OwnTied(OwnMethod):
     @classmethod
     def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
         network = super().make_network(shape, classes, settings)
-        network[2].linear.weight = network[1].linear.weight
+        network[2].body.linear.weight = network[1].body.linear.weight
         return network
 
 
@@ -155,8 +188,8 @@ class OwnTied(OwnMethod):
         (Nameless, "summary must be a non-empty string"),
         (Unannotated, "'scale' of Unannotated has no type annotation"),
         (OwnsParameter, "sharpness outside its layers"),
-        (Crossing, r"The loss of layer 2 must not depend on network\.layers\.0\.linear\.weight"),
-        (Forgetful, "state_dict of own-method is not the whole model"),
+        (Crossing, r"The loss of layer 2 must not depend on network\.layers\.0\.body\.linear\.weight"),
+        (Forgetful, "state_dict of own-method does not contain everything that prediction needs"),
         (Remembering, "changes its buffer vectors in a step"),
         (Constant, "did not fall"),
         (Transposed, "scores of own-method must have shape"),
@@ -169,7 +202,7 @@ def test_a_method_that_breaks_the_contract_is_refused(method: type[Method], said
 
 
 def test_unused_modules_of_a_layer_are_found() -> None:
-    class Unused(PlainLayer):
+    class Unused(PlainBody):
         def __init__(self, inputs: int):
             super().__init__(inputs)
             self.spare = nn.Linear(3, 3)
@@ -177,7 +210,7 @@ def test_unused_modules_of_a_layer_are_found() -> None:
     class UnusedMethod(OwnMethod):
         @classmethod
         def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
-            return Network([Unused(64)])
+            return Network([Unused(64)], example=torch.zeros(1, *shape))
 
     with pytest.raises(FaustnetError, match=r"spare\.weight gets no gradient"):
         check_method(UnusedMethod)

@@ -5,9 +5,9 @@ from conftest import run_to_end, small_trainer
 from faustnet.data import Augmentation, ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.methods import PredictionSettings
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
+from faustnet.training.loop import TrainingLoop, balanced
 from faustnet.training.optimisers import OptimiserSettings
-from faustnet.training.trainer import Trainer, balanced
 
 RANDOM = NetworkSettings((32, 24), 16, dropout=0.2)
 
@@ -19,7 +19,7 @@ def distorted(source: ImageSource) -> ImageSource:
     )
 
 
-def run_batches(trainer: Trainer, count: int) -> None:
+def run_batches(trainer: TrainingLoop, count: int) -> None:
     """Train for so many batches, then stop."""
     done = []
 
@@ -31,7 +31,7 @@ def run_batches(trainer: Trainer, count: int) -> None:
     assert not trainer.run(after_batch, lambda epoch: None)
 
 
-def same_weights(one: Trainer, other: Trainer) -> bool:
+def same_weights(one: TrainingLoop, other: TrainingLoop) -> bool:
     pairs = zip(one.method.state_dict().values(), other.method.state_dict().values(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
 
@@ -43,7 +43,7 @@ def test_a_run_that_was_put_down_ends_as_one_that_was_not(
 ) -> None:
     """With everything random that there is: drawn tuplets, dropout, flips and crops. An epoch has five batches."""
 
-    def make() -> Trainer:
+    def make() -> TrainingLoop:
         settings = OptimiserSettings(optimiser, learning_rate=1e-3, weight_decay=0.01)
         return small_trainer("faust-tuplet", distorted, held_out, network=RANDOM, optimiser=settings, epochs=3)
 
@@ -68,7 +68,7 @@ def test_a_run_that_was_put_down_ends_as_one_that_was_not(
 def test_a_scale_that_changes_and_running_means_are_taken_up_where_they_were(
     name: str, schedule: str, stop_at: int, source: ImageSource, held_out: ImageSource
 ) -> None:
-    def make() -> Trainer:
+    def make() -> TrainingLoop:
         return small_trainer(name, source, held_out, options={"final_scale": 0.5}, schedule=schedule, epochs=3)
 
     interrupted, continued = make(), make()
@@ -92,7 +92,7 @@ def test_the_scale_is_that_of_the_epoch_in_its_stage(
 
 @pytest.mark.parametrize("stop_at", [3, 10, 12, 20])
 def test_a_greedy_run_can_be_put_down_in_any_stage(stop_at: int, source: ImageSource, held_out: ImageSource) -> None:
-    def make() -> Trainer:
+    def make() -> TrainingLoop:
         return small_trainer(
             "forward-forward", source, held_out, network=NetworkSettings((32, 24, 16), dropout=0.2), schedule="greedy"
         )
@@ -189,7 +189,7 @@ def test_a_weight_that_breaks_in_the_last_step_is_noticed(source: ImageSource, h
 
     def break_at_the_end() -> None:
         if trainer.batch == trainer.batches:
-            trainer.method.network[1].linear.bias.data[0] = torch.nan
+            trainer.method.network[1].body.linear.bias.data[0] = torch.nan
 
     with pytest.raises(FaustnetError, match="A weight of layer 2 is no longer finite in epoch 1"):
         trainer.run(break_at_the_end, lambda epoch: None)
@@ -210,9 +210,9 @@ def test_a_batch_larger_than_the_data_is_refused(source: ImageSource, held_out: 
         lambda tensors, facts: tensors.pop("generator.cpu"),
         lambda tensors, facts: tensors.update({"generator.cpu": torch.zeros(3)}),
         lambda tensors, facts: tensors.pop("totals"),
-        lambda tensors, facts: tensors.pop("method.network.layers.0.linear.bias"),
-        lambda tensors, facts: tensors.update({"optimiser.network.layers.0.linear.weight/exp_avg": torch.zeros(2, 2)}),
-        lambda tensors, facts: [tensors.pop(name) for name in list(tensors) if "0.linear.weight/" in name],
+        lambda tensors, facts: tensors.pop("method.network.layers.0.body.linear.bias"),
+        lambda tensors, facts: tensors.update({"optimiser.network.layers.0.body.linear.weight/exp_avg": torch.zeros(2, 2)}),
+        lambda tensors, facts: [tensors.pop(name) for name in list(tensors) if "0.body.linear.weight/" in name],
         lambda tensors, facts: tensors.update({"optimiser.read_out.weight/exp_avg": torch.zeros(2, 2)}),
     ],
 )
@@ -302,7 +302,7 @@ def test_balanced_training_can_be_put_down_too(schedule: str, source: ImageSourc
     first = [(source.labels == number).nonzero()[: 20 - number, 0] for number in range(10)]
     uneven = ImageSource(source.images.take(torch.cat(first)), source.scaling, source.class_names)
 
-    def make(*, balance: bool) -> Trainer:
+    def make(*, balance: bool) -> TrainingLoop:
         return small_trainer("faust-tuplet", uneven, held_out, batch_size=32, schedule=schedule, balance=balance)
 
     interrupted = make(balance=True)

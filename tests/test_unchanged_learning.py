@@ -17,13 +17,14 @@ from safetensors.torch import save
 from torch import Tensor
 
 from faustnet.data import Augmentation, Images, ImageSource, Scaling, load_data
-from faustnet.methods import METHODS, LocalMethod, build
-from faustnet.nn.network import NetworkSettings
+from faustnet.methods import METHODS, LocalMethod, Method, build
+from faustnet.nn.architectures import NetworkSettings
+from faustnet.nn.old_names import current_names
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import evaluating
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 
 WEIGHTS = Path(__file__).parent / "fixtures" / "0.1" / "weights.safetensors"
 CLASSES, IMAGES, BATCH, EPOCHS = 4, 160, 32, 10  # 5 batches in each epoch, 50 steps
@@ -71,19 +72,23 @@ def source(rows: slice, augmentation: dict[str, Any]) -> ImageSource:
     return ImageSource(Images(pixels[rows], labels[rows]), scaling, names, Augmentation(**augmentation))
 
 
+def build_case(case: Case) -> Method:
+    network = NetworkSettings(**{"widths": (8, 8, 8) if case.method == "cwc" else (5, 5, 5), "embedding": 4, **case.network})
+    with seeded(3):
+        return build(case.method, (1, 4, 4), CLASSES, network, case.options).half().double()
+
+
 def learned(case: Case, schedule: str) -> dict[str, Tensor]:
     """Train one case; return the final parameters by name, and the scores of a few images as "scores".
 
     The initial weights are rounded to half precision, so that they do not depend on the last digit of a processor's
     float32 functions.
     """
-    network = NetworkSettings(**{"widths": (8, 8, 8) if case.method == "cwc" else (5, 5, 5), "embedding": 4, **case.network})
-    with seeded(3):
-        method = build(case.method, (1, 4, 4), CLASSES, network, case.options).half().double()
+    method = build_case(case)
     train, others = source(slice(IMAGES), case.augmentation), source(slice(IMAGES, None), {})
     settings = TrainingSettings(epochs=EPOCHS, batch_size=BATCH, schedule=schedule, evaluate_every=3 * EPOCHS)
     optimiser = OptimiserSettings(**{"learning_rate": 0.01, **case.optimiser})
-    trainer = Trainer(method, train, others, settings, optimiser, seed=3)
+    trainer = TrainingLoop(method, train, others, settings, optimiser, seed=3)
     assert trainer.run(lambda: None, lambda epoch: None)
     with evaluating(method):
         method.make_ready(train)
@@ -196,6 +201,7 @@ def difference(one: Tensor, other: Tensor) -> float:
 )
 def test_a_method_learns_the_same_weights_as_in_version_0_1(name: str, schedule: str) -> None:
     expected, found = stored()[f"{name}/{reference(CASES[name], schedule)}"], learned(CASES[name], schedule)
+    expected = current_names(expected, build_case(CASES[name]))
     assert found.keys() == expected.keys()
     differences = {key: difference(found[key], tensor) for key, tensor in expected.items()}
     assert differences.pop("scores") <= SCORE_TOLERANCE

@@ -7,12 +7,12 @@ import torch
 
 from conftest import run_to_end, small_method, small_trainer
 from faustnet.data import Augmentation, ImageSource, Scaling
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.schedules import step_graph
 from faustnet.training.schedules.step_graph import Recording
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 
 UNEQUAL = NetworkSettings((32, 32, 32, 20, 20), 12)
 OPTIMISERS = {
@@ -39,13 +39,15 @@ def trainer(
     optimiser: str = "adam",
     epochs: int = 3,
     options: dict[str, object] | None = None,
-) -> Trainer:
+) -> TrainingLoop:
     settings = TrainingSettings(epochs=epochs, batch_size=64, schedule=schedule, evaluate_every=max(1, epochs // 4))
     method = small_method(name, network, **(options or {})).double()
-    return Trainer(method, images, replace(images, augmentation=Augmentation()), settings, OPTIMISERS[optimiser], seed=0)
+    return TrainingLoop(
+        method, images, replace(images, augmentation=Augmentation()), settings, OPTIMISERS[optimiser], seed=0
+    )
 
 
-def stop_after(trained: Trainer, count: int) -> None:
+def stop_after(trained: TrainingLoop, count: int) -> None:
     """Run to the end of a batch."""
     done = 0
 
@@ -58,7 +60,7 @@ def stop_after(trained: Trainer, count: int) -> None:
     assert not trained.run(after_batch, lambda epoch: None)
 
 
-def assert_same(one: Trainer, other: Trainer) -> None:
+def assert_same(one: TrainingLoop, other: TrainingLoop) -> None:
     """The same weights, the same memory of the optimiser, the same history but for the seconds."""
     (mine, facts), (others, other_facts) = one.state(), other.state()
     assert mine.keys() == others.keys()
@@ -186,7 +188,7 @@ def test_a_state_of_another_network_is_refused(exact: ImageSource) -> None:
     key = next(key for key in tensors if key.endswith("exp_avg"))
     with pytest.raises(ValueError, match="other parameters"):
         trainer("wavefront", exact).restore({k: v for k, v in tensors.items() if k != key}, facts)
-    with pytest.raises(ValueError, match="another network"):
+    with pytest.raises(ValueError, match="does not match the network"):
         trainer("wavefront", exact).restore(tensors | {key: torch.zeros(3)}, facts)
 
 

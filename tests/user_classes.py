@@ -1,4 +1,4 @@
-"""Layers and methods as a user of the package writes them, and a small training of them in double precision."""
+"""Bodies, layers and methods as a user of the package writes them, and a small training of them in double precision."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
@@ -9,32 +9,32 @@ from torch.nn import functional
 
 from faustnet.data import Images, ImageSource, Scaling
 from faustnet.methods import LocalMethod
+from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.layers import Layer
 from faustnet.nn.modules import Linear
-from faustnet.nn.network import Network, NetworkSettings, Shape
+from faustnet.nn.network import Network
 from faustnet.training.distributed import RankGrid
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 
 BATCH, BATCHES, CLASSES, PIXELS = 24, 4, 4, 64
 WIDTH = 12  # of activations, which are also the embeddings
 
 
-class OwnLayer(Layer):
-    """A layer with the package's linear module: only its activation function and its buffers are the user's."""
+class OwnBody(nn.Module):
+    """A body with the package's linear module: only its activation function and its buffers are the user's."""
 
     def __init__(self, inputs: int, activation: str = "relu"):
-        super().__init__(inputs, WIDTH, WIDTH, dropout=0.0)
+        super().__init__()
         self.linear = Linear(inputs, WIDTH)
         self.activation = activation
 
-    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
-        activity = getattr(torch, self.activation)(self.linear(rows))
-        return activity, activity
+    def forward(self, rows: Tensor) -> Tensor:
+        return getattr(torch, self.activation)(self.linear(rows.flatten(1)))
 
 
-class MaskedLayer(OwnLayer):
+class MaskedBody(OwnBody):
     """Half of the units are off, by a random choice that is made once."""
 
     mask: Tensor
@@ -43,40 +43,33 @@ class MaskedLayer(OwnLayer):
         super().__init__(inputs)
         self.register_buffer("mask", (torch.rand(WIDTH) < 0.5).double() * 2)
 
-    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
-        activity = super().transform(rows)[0] * self.mask
-        return activity, activity
+    def forward(self, rows: Tensor) -> Tensor:
+        return super().forward(rows) * self.mask
 
 
-class LoneMaskedLayer(MaskedLayer):
-    """The same, one by one."""
-
-
-class ModuleLayer(OwnLayer):
+class ModuleBody(OwnBody):
     """The activation function is a module, whose settings differ between layers."""
 
     def __init__(self, inputs: int, slope: float):
         super().__init__(inputs)
         self.function = nn.LeakyReLU(slope)
 
-    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
-        activity = self.function(self.linear(rows))
-        return activity, activity
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.function(self.linear(rows.flatten(1)))
 
 
-class CallableLayer(OwnLayer):
+class CallableBody(OwnBody):
     """The activation function is a plain function."""
 
     def __init__(self, inputs: int, function: Callable[[Tensor], Tensor]):
         super().__init__(inputs)
         self.function = function
 
-    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
-        activity = self.function(self.linear(rows))
-        return activity, activity
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.function(self.linear(rows.flatten(1)))
 
 
-class TemperatureLayer(OwnLayer):
+class TemperatureBody(OwnBody):
     """Has a parameter that only the loss of the layer reads."""
 
     def __init__(self, inputs: int):
@@ -84,31 +77,29 @@ class TemperatureLayer(OwnLayer):
         self.temperature = nn.Parameter(torch.ones(()))
 
 
-class NormLayer(OwnLayer):
+class NormBody(OwnBody):
     """One of torch's batch norms follows the linear module."""
 
-    def __init__(self, inputs: int):
+    def __init__(self, inputs: int, momentum: float | None = 0.1):
         super().__init__(inputs)
-        self.norm = nn.BatchNorm1d(WIDTH)
+        self.norm: nn.Module = nn.BatchNorm1d(WIDTH, momentum=momentum)
 
-    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
-        activity = torch.relu(self.norm(self.linear(rows)))
-        return activity, activity
+    def forward(self, rows: Tensor) -> Tensor:
+        return torch.relu(self.norm(self.linear(rows.flatten(1))))
 
 
-class PictureNormLayer(NormLayer):
+class PictureNormBody(NormBody):
     """The same over 3 channels of 2×2 pixels."""
 
     def __init__(self, inputs: int):
         super().__init__(inputs)
         self.norm = nn.BatchNorm2d(3)
 
-    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
-        activity = torch.relu(self.norm(self.linear(rows).unflatten(1, (3, 2, 2)))).flatten(1)
-        return activity, activity
+    def forward(self, rows: Tensor) -> Tensor:
+        return torch.relu(self.norm(self.linear(rows.flatten(1)).unflatten(1, (3, 2, 2)))).flatten(1)
 
 
-class RunningMeanLayer(OwnLayer):
+class RunningMeanBody(OwnBody):
     """Subtracts a running mean, a buffer that every step of training replaces."""
 
     running: Tensor
@@ -117,38 +108,54 @@ class RunningMeanLayer(OwnLayer):
         super().__init__(inputs)
         self.register_buffer("running", torch.zeros(WIDTH))
 
-    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
-        linear = self.linear(rows)
+    def forward(self, rows: Tensor) -> Tensor:
+        linear = self.linear(rows.flatten(1))
         if self.training:
             self.running = 0.9 * self.running + 0.1 * linear.detach().mean(dim=0)
-        activity = torch.relu(linear - self.running)
-        return activity, activity
+        return torch.relu(linear - self.running)
 
 
-class PlainLayer(Layer):
-    """Has no module of the package: two of torch's linear modules, for the activation and for the embedding."""
+class PlainBody(nn.Module):
+    """Has no module of the package."""
 
     def __init__(self, inputs: int):
-        super().__init__(inputs, WIDTH, 5, dropout=0.0)
-        self.body, self.head = nn.Linear(inputs, WIDTH), nn.Linear(WIDTH, 5)
+        super().__init__()
+        self.linear = nn.Linear(inputs, WIDTH)
 
-    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
-        activation = torch.relu(self.body(rows))
-        return activation, self.head(activation)
+    def forward(self, rows: Tensor) -> Tensor:
+        return torch.relu(self.linear(rows.flatten(1)))
 
 
-class PlainConvLayer(Layer):
-    """Has no module of the package: two of torch's convolutions of 8×8 pixels, and a linear module."""
+class PlainConvBody(nn.Module):
+    """Has no module of the package: two of torch's convolutions of 8×8 pixels."""
 
-    def __init__(self, inputs: int = PIXELS):
-        super().__init__(inputs, 8 * 4 * 4, 5, dropout=0.0)
+    def __init__(self) -> None:
+        super().__init__()
         self.first = nn.Conv2d(1, 4, 3, padding=1)  # → (4, 8, 8)
         self.second = nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=2)  # → (8, 4, 4)
-        self.head = nn.Linear(8 * 4 * 4, 5)
 
-    def transform(self, rows: Any) -> tuple[Tensor, Tensor]:
-        activation = torch.relu(self.second(torch.relu(self.first(rows.unflatten(1, (1, 8, 8)))))).flatten(1)
-        return activation, self.head(activation)
+    def forward(self, rows: Tensor) -> Tensor:
+        return torch.relu(self.second(torch.relu(self.first(rows.view(-1, 1, 8, 8)))))
+
+
+def layer_with(body: Callable[..., nn.Module]) -> Callable[..., Layer]:
+    """Return what makes layers with such bodies, whose activation is the embedding."""
+    return lambda *about, **more: Layer(body(*about, **more))
+
+
+OwnLayer, MaskedLayer, ModuleLayer, CallableLayer, TemperatureLayer, NormLayer, PictureNormLayer, RunningMeanLayer = map(
+    layer_with,
+    (OwnBody, MaskedBody, ModuleBody, CallableBody, TemperatureBody, NormBody, PictureNormBody, RunningMeanBody),
+)
+
+
+def PlainLayer(inputs: int) -> Layer:
+    """Of torch's linear modules, for the activation and for the embedding."""
+    return Layer(PlainBody(inputs), nn.Linear(WIDTH, 5))
+
+
+def PlainConvLayer(inputs: int = PIXELS) -> Layer:
+    return Layer(PlainConvBody(), nn.Sequential(nn.Flatten(), nn.Linear(8 * 4 * 4, 5)))
 
 
 class OwnMethod(LocalMethod):
@@ -166,10 +173,10 @@ class OwnMethod(LocalMethod):
     @classmethod
     def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
         inputs = [shape[0] * shape[1] * shape[2], *[WIDTH] * (len(settings.widths) - 1)]
-        return Network([OwnLayer(size) for size in inputs], settings.dropout)
+        return Network([OwnLayer(size) for size in inputs], example=torch.zeros(1, *shape), dropout=settings.dropout)
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        return x.flatten(1)
+        return x
 
     def products(self, embedding: Tensor) -> Tensor:
         return embedding @ self.vectors.to(embedding).mT
@@ -185,14 +192,14 @@ class TemperatureMethod(OwnMethod):
     """Divides the products by the temperature of each layer."""
 
     def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
-        return super().local_loss(embedding / self.network[layer].temperature, y, layer)
+        return super().local_loss(embedding / self.network[layer].body.temperature, y, layer)
 
 
 class PenaltyMethod(OwnMethod):
     """Adds a penalty on the weights of each layer, which the loss takes from the network."""
 
     def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
-        return super().local_loss(embedding, y, layer) + 0.1 * self.network[layer].linear.weight.square().sum()
+        return super().local_loss(embedding, y, layer) + 0.1 * self.network[layer].body.linear.weight.square().sum()
 
 
 class MaskingMethod(OwnMethod):
@@ -200,7 +207,7 @@ class MaskingMethod(OwnMethod):
 
     def enter_epoch(self, share: float) -> None:
         for layer in self.network:
-            layer.mask[: int(share * WIDTH)] = 0.5
+            layer.body.mask[: int(share * WIDTH)] = 0.5
 
 
 class OwnsParameter(OwnMethod):
@@ -228,7 +235,7 @@ def network_of(*layers: Callable[[int], Layer]) -> Network:
     """Layers that follow one another, with the same weights each time."""
     torch.manual_seed(0)
     inputs: Iterable[int] = (PIXELS, *[WIDTH] * (len(layers) - 1))
-    return Network([layer(size) for layer, size in zip(layers, inputs, strict=True)], dropout=0.0)
+    return Network([layer(size) for layer, size in zip(layers, inputs, strict=True)], example=torch.zeros(1, 1, 8, 8))
 
 
 def own_trainer(
@@ -239,23 +246,23 @@ def own_trainer(
     change: Callable[[LocalMethod], None] = lambda method: None,
     optimiser: OptimiserSettings | None = None,
     communicator: RankGrid | None = None,
-) -> Trainer:
+) -> TrainingLoop:
     """Of three epochs of four steps; `change` is made to the method before training."""
     made = method(network_of(*layers), CLASSES).double()
     change(made)
     settings = TrainingSettings(epochs=3, batch_size=BATCH, schedule=schedule, evaluate_every=10**6)
     optimiser = optimiser or OptimiserSettings(learning_rate=0.01)
-    return Trainer(made, images(), images(), settings, optimiser, seed=0, communicator=communicator)
+    return TrainingLoop(made, images(), images(), settings, optimiser, seed=0, communicator=communicator)
 
 
-def trained(*about: Any, **more: Any) -> Trainer:
+def trained(*about: Any, **more: Any) -> TrainingLoop:
     """What `own_trainer` makes of this, at the end of the training."""
     made = own_trainer(*about, **more)
     assert made.run(lambda: None, lambda epoch: None)
     return made
 
 
-def assert_same_state(one: Trainer, other: Trainer) -> None:
+def assert_same_state(one: TrainingLoop, other: TrainingLoop) -> None:
     """Parameters, buffers, the optimisers' memory, losses."""
     mine, others = one.state()[0], other.state()[0]
     assert mine.keys() == others.keys()

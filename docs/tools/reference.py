@@ -214,7 +214,10 @@ def _with_options(thing: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
     listed = LISTED.match(last)
     yield "\n\n".join(prose if listed else [*prose, last])
     about = _entries(last) if listed else {}
-    rows = [[f"`{key}`", about.get(key, "see above"), _value(value)] for key, value in defaults.items()]
+    rows = [
+        [f"`{key}`", about.get(key, "see [faust-representative](#faust-representative)"), _value(value)]
+        for key, value in defaults.items()
+    ]
     yield table(["key", "description", "default"], rows) if rows else "This method has no options."
 
 

@@ -33,19 +33,21 @@ if TYPE_CHECKING:
     from faustnet.nn.network import Network
     from faustnet.runs.folder import Run
     from faustnet.runs.model import Model
-    from faustnet.training.trainer import Trainer
+    from faustnet.training.distributed import join_ranks
+    from faustnet.training.trainer import Callback, Trainer
 
 __all__ = [
-    "FFCM", "Backprop", "CollaborativeFF", "CwC", "FaustCentroid", "FaustClassifier", "FaustPrototype",
+    "FFCM", "Backprop", "Callback", "CollaborativeFF", "CwC", "FaustCentroid", "FaustClassifier", "FaustPrototype",
     "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "ForwardForward", "LocalMethod", "Method",
-    "Model", "Network", "Run", "SymBa", "Trainer", "Trifecta", "__version__", "data", "load", "losses", "methods", "nn",
-    "testing", "train",
+    "Model", "Network", "Run", "SymBa", "Trainer", "Trifecta", "__version__", "data", "join_ranks", "load", "losses",
+    "methods", "nn", "testing", "train",
 ]  # fmt: skip
 
 _MODULES = ("data", "losses", "methods", "nn", "testing")
 _PLACES = {  # all other names come from faustnet.methods
     "FaustClassifier": "estimator", "Model": "runs.model", "Network": "nn.network", "Run": "runs.folder",
-    "Trainer": "training.trainer", "load": "api", "train": "api",
+    "Callback": "training.trainer", "Trainer": "training.trainer", "join_ranks": "training.distributed", "load": "api",
+    "train": "api",
 }  # fmt: skip
 
 __getattr__ = lazy_attributes(

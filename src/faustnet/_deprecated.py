@@ -16,7 +16,7 @@ from typing import Any
 REMOVAL = "0.4"  # the version without these paths
 
 MODULES = {
-    "faustnet.blocks": "faustnet.nn.conv",
+    "faustnet.blocks": "faustnet.nn.bodies",
     "faustnet.checkpoints": "faustnet.runs.checkpoints",
     "faustnet.devices": "faustnet.system.devices",
     "faustnet.distributed": "faustnet.training.distributed",
@@ -49,9 +49,18 @@ MODULES = {
 }
 
 NAMES = {  # that moved to another module than the rest of their old module
-    "faustnet.layers": {"BatchNorm": "faustnet.nn.modules", "Linear": "faustnet.nn.modules"},
+    "faustnet.layers": {
+        "BatchNorm": "faustnet.nn.modules",
+        "DenseLayer": "faustnet.nn.old_names",
+        "Linear": "faustnet.nn.modules",
+    },
     "faustnet.losses": {"exact": "faustnet.losses.formulas"},
     "faustnet.methods.base": {"MixUp": "faustnet.methods.mixup"},
+    "faustnet.network": {
+        "NetworkSettings": "faustnet.nn.architectures",
+        "embedding_network": "faustnet.nn.architectures",
+        "rms_network": "faustnet.nn.architectures",
+    },
     "faustnet.methods.faust": {
         "FaustPrototype": "faustnet.methods.prototype",
         "FaustTriplet": "faustnet.methods.vanilla",
@@ -69,7 +78,7 @@ def moved_names(module: str) -> Callable[[str], Any]:
     """Return the `__getattr__` of an existing module, for the names that it had in version 0.1."""
 
     def find(name: str) -> Any:
-        if name not in NAMES[module]:
+        if name not in NAMES.get(module, {}):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         _warn(f"{module}.{name}", f"{NAMES[module][name]}.{name}")
         return getattr(import_module(NAMES[module][name]), name)
@@ -97,11 +106,7 @@ class _Finder(MetaPathFinder, Loader):
         _warn(old, new)
 
         def find(name: str) -> Any:
-            if hasattr(target, name):
-                return getattr(target, name)
-            if name in NAMES.get(old, {}):
-                return getattr(import_module(NAMES[old][name]), name)
-            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+            return getattr(target, name) if hasattr(target, name) else moved_names(old)(name)
 
         vars(module).update(__doc__=target.__doc__, __getattr__=find, __dir__=lambda: dir(target))
 

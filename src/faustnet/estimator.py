@@ -28,7 +28,7 @@ __all__ = ["BadInput", "FaustClassifier"]
 
 
 class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
-    """Classifier whose layers are trained with separate losses, by similarity: FAUST with representatives.
+    """FAUST classifier with representatives. Each layer is trained with its own loss.
 
     >>> cross_val_score(FaustClassifier(random_state=0), *load_wine(return_X_y=True)).mean()
 
@@ -40,7 +40,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
     widths : number of units of each layer.
     embedding : size of the embedding of each layer.
     epochs : number of passes over all samples.
-    batch_size : samples per batch, at most all of them; "auto" is about twice the square root of their number.
+    batch_size : samples per batch, or all samples if there are fewer; "auto": about twice the square root of their number.
     learning_rate, weight_decay : of AdamW; the learning rate follows a half cosine down to 0.
     dropout : dropout probability of the output of each layer.
     label_smoothing : label smoothing of the loss.
@@ -227,7 +227,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         A layer is trained to give two classes at distances a and b the odds exp(scale · (b² − a²)), that is
         exp(scale · (a + b) · (b − a)). Scores are negative distances, so their differences become log-odds when they are
         multiplied by scale · (a + b) of the two closest classes. `sharpness_` is the mean of this factor over training
-        samples and layers, divided by the number of layers: they see the same sample, so their log-odds are averaged.
+        samples and layers, divided by the number of layers, so that the log-odds of the layers are averaged.
         """
         return torch.from_numpy(self._log_odds(X)).softmax(dim=1).numpy()
 
@@ -295,7 +295,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         X = self._checked(X)
         if (X.ndim == 2) != (self.scaler_ is not None):
             known = "a table" if self.scaler_ is not None else f"images of {'×'.join(map(str, self.model_.shape))}"
-            raise BadInput(f"X must be like the fitted data, {known}, got {X.ndim} dimensions.")
+            raise BadInput(f"X must have the form of the training data, {known}, got {X.ndim} dimensions.")
         return self.model_.source(self.model_.images(self._pixels(X)))
 
     def _log_odds(self, X: Any) -> np.ndarray:

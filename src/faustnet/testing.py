@@ -1,10 +1,9 @@
 """Checks of the contracts of layers and methods, for classes of your own.
 
-    faustnet.testing.check_layer(MyLayer(64, 32), torch.randn(8, 64))
+    faustnet.testing.check_layer(faustnet.nn.Layer(MyBody(64), MyHead()), torch.randn(8, 64))
     faustnet.testing.check_method(MyMethod)
 
-Each check raises a `FaustnetError` that says what is wrong. `check_layer` is provisional: layers will become bodies and
-heads.
+Each check raises a `FaustnetError` that says what is wrong.
 """
 
 import copy
@@ -19,14 +18,14 @@ from torch import Tensor
 from faustnet.data import Images, ImageSource, Scaling
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import LocalMethod, Method
-from faustnet.nn.batched import BATCHED
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.layers import Layer
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.structure import Structure, activation, select_rows, tensors
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import evaluating
+from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
-from faustnet.training.trainer import Trainer
 
 __all__ = ["check_layer", "check_method"]
 
@@ -36,40 +35,39 @@ NETWORK = NetworkSettings(widths=(16, 12, 12), embedding=8)
 TOLERANCE = 1e-7  # relative difference of two trainings in float64 that should be equal
 
 
-def check_layer(layer: Layer, sample: Tensor) -> None:
+def check_layer(layer: Layer, sample: Structure) -> None:
     """Check that a layer can be trained and used by every part of the package.
 
     Args:
-        layer: The layer, of any subclass of `Layer`.
-        sample: Rows that the layer accepts, (R, inputs), with at least two different rows.
+        layer: A body and a head, as a `Layer`.
+        sample: Input that the body accepts, (R, …), with at least two different rows.
     """
-    name = type(layer).__name__
-    require(isinstance(layer, Layer), f"layer must be an instance of faustnet.nn.layers.Layer, got {name}.")
-    require(
-        sample.dim() == 2 and len(sample) > 1, f"sample must have shape (R, inputs) with R > 1, got {tuple(sample.shape)}."
-    )
-    require(
-        sample.shape[1] == layer.inputs, f"{name}.inputs is {layer.inputs}, but sample has {sample.shape[1]} values a row."
-    )
+    require(isinstance(layer, Layer), f"layer must be a faustnet.nn.Layer(body, head), got {type(layer).__name__}.")
+    rows = len(activation(sample))
+    require(rows > 1, f"sample must have at least two rows, (R, …), got {rows}.")
+    name = type(layer.body).__name__
     layer = copy.deepcopy(layer)
     layer.train()
     with torch.enable_grad():
-        outputs = layer(sample)
-    pair = isinstance(outputs, tuple) and len(outputs) == 2 and all(isinstance(part, Tensor) for part in outputs)
-    require(pair, f"{name}.transform must return two tensors, (activation, embedding).")
-    _check_shape(f"The activation of {name}", outputs[0], (len(sample), layer.outputs))
+        _, trained = layer(sample)
     layer.eval()
     buffers = {key: buffer.clone() for key, buffer in layer.named_buffers()}
     with torch.no_grad():
-        activation, embedding = layer(sample)
+        passed, embedding = layer(sample)
         again = layer(sample)
-        first = layer(sample[:1])
-    _check_shape(f"The embedding of {name}", embedding, (len(sample), layer.embedding_size))
+        first = layer(select_rows(sample, slice(0, 1)))
+    for tensor in tensors(passed):
+        require(
+            tensor.dim() > 0 and len(tensor) == rows,
+            f"All tensors that {name} returns must have the {rows} rows of the batch first, got {tuple(tensor.shape)}.",
+        )
+    _check_shape(f"The embedding of {name}", embedding, (rows, embedding.shape[-1]))
     require(
         _close(embedding, again[1]),
-        f"{name} gives different embeddings for the same rows in evaluation mode: draw no random numbers.",
+        f"{name} gives different embeddings for the same rows in evaluation mode: draw "
+        "random numbers in training mode only.",
     )
-    same = _close(embedding[:1], first[1]) and _close(activation[:1], first[0])
+    same = _close(embedding[:1], first[1]) and _close(activation(passed)[:1], activation(first[0]))
     require(same, f"{name} makes an embedding depend on the other rows in evaluation mode: use stored statistics.")
     for key, buffer in layer.named_buffers():
         require(
@@ -77,13 +75,7 @@ def check_layer(layer: Layer, sample: Tensor) -> None:
             f"{name} changes its buffer {key} in evaluation mode: update it in training mode only.",
         )
     trainable = [parameter for parameter in layer.parameters() if parameter.requires_grad]
-    require(not trainable or outputs[1].requires_grad, f"The embedding of {name} has no gradient: do not detach it.")
-    require(layer.multiplications >= 0, f"{name}.multiplications must be 0 or more, got {layer.multiplications}.")
-    if layer.batch_key is not None:
-        require(
-            type(layer) in BATCHED,
-            f"{name} has a batch_key, but no batched version in faustnet.nn.batched.BATCHED: return None.",
-        )
+    require(not trainable or trained.requires_grad, f"The embedding of {name} has no gradient: do not detach it.")
 
 
 def check_method(
@@ -117,7 +109,10 @@ def check_method(
 def _check_class(method: type[Method]) -> None:
     for attribute in ("name", "summary"):
         value = getattr(method, attribute, "")
-        require(bool(value) and isinstance(value, str), f"{method.__name__}.{attribute} must be a non-empty string.")
+        require(
+            bool(value) and isinstance(value, str),
+            f"{method.__name__}.{attribute} must be a non-empty string, got {value!r}.",
+        )
     method.option_types()
     for option, default in method.options().items():
         require(default is not inspect.Parameter.empty, f"Option {option!r} of {method.__name__} needs a default.")
@@ -137,21 +132,21 @@ def _source() -> ImageSource:
 
 def _trainer(
     method: type[Method], network: NetworkSettings, options: Mapping[str, Any], schedule: str = "sequential"
-) -> Trainer:
+) -> TrainingLoop:
     with seeded(0):
         made = method(method.make_network(SHAPE, CLASSES, network), CLASSES, **options).double()
     settings = TrainingSettings(epochs=EPOCHS, batch_size=BATCH, schedule=schedule, evaluate_every=EPOCHS)
     source = _source()
-    return Trainer(made, source, replace(source), settings, OptimiserSettings(learning_rate=3e-3), seed=0)
+    return TrainingLoop(made, source, replace(source), settings, OptimiserSettings(learning_rate=3e-3), seed=0)
 
 
-def _trained(*about: Any) -> Trainer:
+def _trained(*about: Any) -> TrainingLoop:
     trainer = _trainer(*about)
     trainer.run(lambda: None, lambda epoch: None)
     return trainer
 
 
-def _check_scores(trainer: Trainer) -> None:
+def _check_scores(trainer: TrainingLoop) -> None:
     method = copy.deepcopy(trainer.method)
     images = trainer.train.plain(torch.arange(BATCH))
     with evaluating(method):
@@ -160,11 +155,11 @@ def _check_scores(trainer: Trainer) -> None:
         _check_shape(f"The scores of {method.name}", scores, (len(method.voters), BATCH, CLASSES))
         require(
             _close(scores, method.votes(images)),
-            f"{method.name} gives different scores for the same images: draw no random numbers.",
+            f"{method.name} gives different scores for the same images: do not draw random numbers in scores.",
         )
 
 
-def _check_losses(trainer: Trainer) -> None:
+def _check_losses(trainer: TrainingLoop) -> None:
     method, name = trainer.method, trainer.method.name
     index = torch.arange(BATCH)
     losses = list(copy.deepcopy(method).losses(trainer.train.plain(index), trainer.train.labels[index]))
@@ -180,10 +175,14 @@ def _check_losses(trainer: Trainer) -> None:
     trainer.run(lambda: None, lambda epoch: None)
     for learner, first, last in zip(method.learners, trainer.history[0].losses, trainer.history[-1].losses, strict=True):
         fell = first is not None and last is not None and last < first
-        require(fell, f"The loss of {learner} of {name} did not fall in {EPOCHS} epochs: {first} became {last}.")
+        require(
+            fell,
+            f"The loss of {learner} of {name} did not fall in {EPOCHS} epochs: it was {first} in "
+            f"the first and {last} in the last epoch.",
+        )
 
 
-def _check_continuing(whole: Trainer, *about: Any) -> None:
+def _check_continuing(whole: TrainingLoop, *about: Any) -> None:
     begun, continued = _trainer(*about), _trainer(*about)
     half = EPOCHS * BATCHES // 2 + 1
 
@@ -195,10 +194,12 @@ def _check_continuing(whole: Trainer, *about: Any) -> None:
     tensors, facts = begun.state_on_host()
     continued.restore({name: tensor.clone() for name, tensor in tensors.items()}, facts)
     continued.run(lambda: None, lambda epoch: None)
-    _require_equal(continued.method, whole.method, "a training that was stopped and continued")
+    _require_equal(continued.method, whole.method, "an uninterrupted training and one that was stopped and continued")
 
 
-def _check_prediction(trainer: Trainer, method: type[Method], network: NetworkSettings, options: Mapping[str, Any]) -> None:
+def _check_prediction(
+    trainer: TrainingLoop, method: type[Method], network: NetworkSettings, options: Mapping[str, Any]
+) -> None:
     images, name = trainer.train.plain(torch.arange(BATCH)), method.name
     with evaluating(trainer.method):
         scores = trainer.method.votes(images)
@@ -208,12 +209,13 @@ def _check_prediction(trainer: Trainer, method: type[Method], network: NetworkSe
     with evaluating(fresh):
         same = _close(scores, fresh.votes(images))
     require(
-        same, f"The state_dict of {name} is not the whole model: store the data for prediction in parameters or buffers."
+        same,
+        f"The state_dict of {name} does not contain everything that prediction needs: store it in parameters or buffers.",
     )
 
 
 def _check_schedules(sequential: LocalMethod, *about: Any) -> None:
-    _require_equal(_trained(*about, "wavefront").method, sequential, "the wavefront schedule")
+    _require_equal(_trained(*about, "wavefront").method, sequential, "the sequential and the wavefront schedule")
     if not sequential.blends_images:
         before = dict(_trainer(*about).method.named_parameters())
         for key, parameter in _trained(*about, "greedy").method.named_parameters():
@@ -224,7 +226,7 @@ def _check_schedules(sequential: LocalMethod, *about: Any) -> None:
 def _require_equal(one: Method, other: Method, what: str) -> None:
     theirs = other.state_dict()
     for key, tensor in one.state_dict().items():
-        require(_close(tensor, theirs[key]), f"{key} of {one.name} differs after {what}.")
+        require(_close(tensor, theirs[key]), f"{key} of {one.name} differs between {what}.")
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

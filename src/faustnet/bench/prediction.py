@@ -11,14 +11,14 @@ import torch
 from faustnet.bench.steps import Case, microseconds
 from faustnet.data import DataSet, load_data
 from faustnet.methods import Faust, build
-from faustnet.nn.network import NetworkSettings
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.precision import matmul_precision
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import set_up, train
 from faustnet.training.evaluation import CPU_CHUNK, GPU_CHUNK, early_exits, evaluating
 from faustnet.training.history import Epoch
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 PREDICTED = 10_000  # images
 NAMES = {"backprop": "backprop_ms", "faust-representative": "faust_ms", "forward-forward": "forward_forward_ms"}
@@ -27,7 +27,7 @@ NAMES = {"backprop": "backprop_ms", "faust-representative": "faust_ms", "forward
 class Silent:
     """Progress that only measures the time."""
 
-    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
+    def begin(self, model: Model, data: DataSet, trainer: TrainingLoop) -> None:
         self.began, self.schedule = time.perf_counter(), trainer.schedule.name
 
     def batch(self) -> None: ...

@@ -1,7 +1,7 @@
 """The parts of the benchmark. Each returns entries of the result file."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,12 @@ class Bench:
 
     def step(self, case: Case) -> dict[str, Any]:
         """Measure a training step."""
-        names = ("layers", "width", "embedding", "batch", "classes", "representatives", "precision")
-        sizes = {name: getattr(case, name) for name in names}
+        sizes = {name: value for name, value in asdict(case).items() if name != "shape"}
         line = {"device": self.device.type, **sizes, **steps.measure(case, self.device, self.seconds)}
         self.say(
             f"{case.layers} × {case.width}, embedding {case.embedding}, batch {case.batch}, classes {case.classes}, "
             f"representatives {case.representatives}, {case.precision}: backprop {line['backprop_us'] / 1000:,.3f} ms; "
-            f"times that: sequential {line['sequential_us'] / line['backprop_us']:.2f}, "
+            f"relative to backprop: sequential {line['sequential_us'] / line['backprop_us']:.2f}, "
             f"wavefront {line['wavefront_us'] / line['backprop_us']:.2f}"
         )
         return line
@@ -78,9 +77,9 @@ def measure_scaling(bench: Bench) -> Entries:
 
 def measure_memory(bench: Bench) -> Entries:
     if not memory.can_measure(bench.device):
-        bench.say("Memory on a CPU is measured on Linux only: skipped.")
+        bench.say("The part memory was skipped: on a CPU it runs on Linux only.")
         return {}
-    about = "{layers:3} layers, {system:24} peak {peak:8.1f} MiB above the start".format
+    about = "{layers:3} layers, {system:24} peak memory {peak:8.1f} MiB more than at the start".format
     return {"memory": memory.measure(bench.device, lambda line: bench.say(about(**line)))}
 
 
@@ -91,8 +90,8 @@ def measure_prediction(bench: Bench) -> Entries:
         found.append(line)
         bench.say(
             f"predicting 10,000 images, {len(widths)} × {widths[0]}, embedding {embedding}: backprop "
-            f"{line['backprop_ms']:.1f} ms   FAUST {line['faust_ms'] / line['backprop_ms']:.2f}   "
-            f"Forward-Forward {line['forward_forward_ms'] / line['faust_ms']:.1f} times FAUST"
+            f"{line['backprop_ms']:.1f} ms; FAUST ÷ backprop {line['faust_ms'] / line['backprop_ms']:.2f}; "
+            f"Forward-Forward ÷ FAUST {line['forward_forward_ms'] / line['faust_ms']:.1f}"
         )
     return {"prediction": found}
 
@@ -129,7 +128,7 @@ def measure_convolutions(bench: Bench) -> Entries:
         found.append(line)
         ratios = [f"{name} {line[f'{name}_us'] / line['backprop_us']:.2f}" for name in ("sequential", "wavefront")]
         what = f"{line['kind']}, batch {line['batch']}, {line['precision']}"
-        bench.say(f"{what}: backprop {line['backprop_us'] / 1000:.1f} ms; times that: {', '.join(ratios)}")
+        bench.say(f"{what}: backprop {line['backprop_us'] / 1000:.1f} ms; relative to backprop: {', '.join(ratios)}")
         if "backprop_beside_mib" in line:
             most = [f"{name} {line[f'{name}_beside_mib']:,.0f} MiB" for name in convolutions.SYSTEMS]
             bench.say(f"  peak memory without weights and optimiser state: {', '.join(most)}")

@@ -10,15 +10,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from faustnet.cli import classes, commands, package, reproduce, shards, training
+from faustnet.cli import classes, commands, package, reproduce, training
 from faustnet.errors import OUT_OF_MEMORY, FaustnetError, printable, require
-from faustnet.system.interrupts import importing
 from faustnet.version import VERSION
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="Train neural networks layer by layer, without backpropagation between layers.",
+    help="Train neural networks with a separate loss in every layer, without backpropagation between layers.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -34,7 +33,7 @@ for _command in (  # in the order of --help
     commands.export,
     package.methods,
     package.datasets,
-    shards.shards,
+    package.shards,
     package.bench,
 ):
     app.command()(_command)
@@ -64,8 +63,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run_on_ranks(arguments: list[str]) -> None:
-    with importing():
-        from faustnet.training.distributed import current_ranks, join_ranks
+    from faustnet.training.distributed import current_ranks, join_ranks
+
     with join_ranks():
         _run(arguments, several_ranks=current_ranks() is not None)
 

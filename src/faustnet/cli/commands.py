@@ -9,7 +9,8 @@ import typer
 
 from faustnet.cli.options import AsJson, DataDir, Device, Layers, check_writable, numbers, option, print_json
 from faustnet.errors import printable, require
-from faustnet.system.interrupts import importing
+from faustnet.report.tables import print_comparison, print_early_exit, print_evaluation, print_weightings
+from faustnet.system.files import write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,10 +38,9 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure the accuracy on the test images: of each layer alone, of the first 1, 2, … layers together, and of all."""
-    with importing():
-        from faustnet.report.tables import print_comparison, print_early_exit, print_evaluation
-        from faustnet.runs.folder import model_at
-        from faustnet.system.devices import choose_device
+    from faustnet.runs.folder import model_at
+    from faustnet.system.devices import choose_device
+
     where = choose_device(device)
     results = []
     for folder in runs:
@@ -70,19 +70,19 @@ def votes(
 
     The weightings are equal weights, only the last layers, and weights fitted to the validation images.
     """
-    with importing():
-        from faustnet.report.tables import print_weightings
-        from faustnet.runs.folder import Run
-        from faustnet.runs.session import validation_split
-        from faustnet.system.devices import choose_device
-        from faustnet.training.evaluation import compare_weightings
+    from faustnet.runs.folder import Run
+    from faustnet.runs.session import validation_split
+    from faustnet.system.devices import choose_device
+    from faustnet.training.evaluation import compare_weightings
+
     where = choose_device(device)
     model = Run.open(run).model(where)
     recipe, voters = model.recipe, model.method.voters
     require(recipe.training.validation > 0, f"{run} has no validation images: train with --set training.validation=0.1.")
     require(
         len(voters) > 1,
-        f"{run} predicts from one layer only, so there are no weights to compare: choose a run of another method.",
+        f"{run} predicts from one layer only, so there are no weights to compare: choose a "
+        "run that predicts from several layers.",
     )
     data = _read_data(model, data_dir)
     _, held_out = validation_split(recipe, data)
@@ -114,12 +114,11 @@ def report(
     require(out.suffix.lower() in (".html", ".htm"), f"--out must end in .html, got {out}.")
     require(images >= 1, f"--images must be at least 1, got {images}.")
     check_writable(out)
-    with importing():
-        from faustnet.report.page import plotly_script, render_page
-        from faustnet.runs.analysis import inspect_run
-        from faustnet.runs.folder import Run
-        from faustnet.system.devices import choose_device
-        from faustnet.system.files import write_whole
+    from faustnet.report.page import plotly_script, render_page
+    from faustnet.runs.analysis import inspect_run
+    from faustnet.runs.folder import Run
+    from faustnet.system.devices import choose_device
+
     plotly_script()  # fails early if plotly is not installed
     where = choose_device(device)
     facts = []
@@ -160,10 +159,10 @@ def predict(
     require(layers is None or not early, "--layers and --exit-margin exclude each other: give one of them.")
     require(not (early and reject), "--exit-margin and --reject exclude each other: give one of them.")
     chosen = _layer_numbers(layers)
-    with importing():
-        from faustnet.cli.predictions import predict_files, print_predictions
-        from faustnet.runs.folder import model_at
-        from faustnet.system.devices import choose_device
+    from faustnet.cli.predictions import predict_files, print_predictions
+    from faustnet.runs.folder import model_at
+    from faustnet.system.devices import choose_device
+
     model = model_at(run, choose_device(device))
 
     def predictions_for(pixels: "Tensor") -> "Sequence[Prediction | EarlyPrediction]":
@@ -183,9 +182,9 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a model as a single ONNX file, from pixels to classes, and a model card with its results."""
-    with importing():
-        from faustnet.export import export_run
-        from faustnet.runs.folder import Run
+    from faustnet.export import export_run
+    from faustnet.runs.folder import Run
+
     finished = Run.open(run)
     check_writable(out)
     made = export_run(finished, out, force=force)

@@ -8,7 +8,6 @@ import typer
 from faustnet.cli.defaults import DATASETS, RECIPE, RECIPES
 from faustnet.cli.options import AsJson, DataDir, Device, numbers, option, print_json
 from faustnet.errors import require
-from faustnet.system.interrupts import importing
 
 OWN_DATA = "a folder with one folder per class, a folder of shards, or an .npz file"
 WIDTHS = ",".join(map(str, RECIPE["network.widths"]))
@@ -36,9 +35,9 @@ def train(
     schedule: Annotated[
         str | None,
         option(
-            "Order in which layers process batches. sequential: every layer on each batch, one after the other; wavefront: "
-            "all layers at the same time, each on a different batch; greedy: one layer after the other, each for all "
-            "epochs; auto: wavefront on a GPU if the method supports it, otherwise sequential.",
+            "Order in which layers process batches. sequential: all layers on one batch, then all layers on the next; "
+            "wavefront: all layers at the same time, each on a different batch; greedy: the first layer for all epochs, "
+            "then the second, and so on; auto: wavefront on a GPU if the method supports it, otherwise sequential.",
             RECIPE["training.schedule"],
         ),
     ] = None,
@@ -75,8 +74,8 @@ def train(
     parallel: Annotated[
         str,
         typer.Option(
-            help="How the ranks that torchrun starts share the work: data (the rows of each batch), layers, or a grid of "
-            "both such as 2x2. The result is the same in each case."
+            help="How the processes (ranks) of torchrun share the work: data (each has a part of every batch), layers (each "
+            "has some of the layers), or a grid of both such as 2x2. The result is the same in each case."
         ),
     ] = "data",
     tensorboard: Annotated[
@@ -100,8 +99,8 @@ def train(
         "start.model": None if from_ is None else str(from_.resolve()),
         "start.train_layers": _layers(train_layers),
     }
-    with importing():
-        from faustnet.cli.launch import launch, recipe_table
+    from faustnet.cli.launch import launch, recipe_table
+
     table = recipe_table(recipe, options, set_ or [])
     run = launch(
         table, out, resume=resume, device=device, data_dir=data_dir, parallel=parallel, with_tensorboard=tensorboard

@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 DATASETS: dict[str, tuple[Callable[[Path | None], DataSet], str]] = {
-    "digits": (official.digits, "1,797 grey images of digits, 8×8 pixels; included in scikit-learn, no download"),
-    "mnist": (official.mnist, "70,000 grey images of digits, 28×28 pixels; 11 MB to download"),
-    "fashion-mnist": (official.fashion_mnist, "70,000 grey images of clothes, 28×28 pixels; 30 MB to download"),
+    "digits": (official.digits, "1,797 grey-scale images of digits, 8×8 pixels; included in scikit-learn, no download"),
+    "mnist": (official.mnist, "70,000 grey-scale images of digits, 28×28 pixels; 11 MB to download"),
+    "fashion-mnist": (official.fashion_mnist, "70,000 grey-scale images of clothes, 28×28 pixels; 30 MB to download"),
     "cifar10": (official.cifar10, "60,000 colour photographs, 32×32 pixels; 170 MB to download"),
 }
 
@@ -66,7 +66,9 @@ def load_data(
     if path.is_file() and path.suffix == ".npz":
         return load_npz(path)
     if path.exists():
-        raise FaustnetError(f"A data set must be a folder of class folders, a folder of shards or an .npz file, got {path}.")
+        raise FaustnetError(
+            f"A data set must be a folder with one folder per class, a folder of shards, or an .npz file, got {path}."
+        )
     raise unknown("data set or file", name, DATASETS, ", or the path of a folder or an .npz file")
 
 

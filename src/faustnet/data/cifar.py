@@ -61,13 +61,13 @@ class _Call:
 
 
 class _Table(dict[str, Any]):
-    """Dictionary with strings as keys. To hash tuples that contain each other twice, forty levels deep, would not end."""
+    """Dictionary with strings as keys. Hashing deeply nested tuples, as in a malicious file, could take forever."""
 
     __slots__ = ()
 
     def __setitem__(self, key: str, value: Any) -> None:
         if type(key) is not str:
-            raise ValueError("it is inconsistent")
+            raise ValueError("it has a key that is not a string")
         super().__setitem__(key, value)
 
 

@@ -68,12 +68,12 @@ class ImageFolder:
         failed, others = self.errors.messages, self.other_files
         lines = list(failed[:SHOWN])
         if len(failed) > SHOWN:
-            lines.append(f"{len(failed) - SHOWN} more images that cannot be read; --strict stops at the first")
+            lines.append(f"{len(failed) - SHOWN} more images that cannot be read; with --strict, the first one is an error")
         if others:
             kinds = Counter(path.suffix.lower() or "no suffix" for path in others).most_common(SHOWN)
             listed = ", ".join(f"{kind} {count}" for kind, count in kinds)
-            lines.append(f"{len(others)} files without the suffix of an image ({listed})")
-        return (*lines, *(f"{path}, because only train and test are used" for path in self.unused_folders))
+            lines.append(f"{len(others)} files whose suffix is not that of an image ({listed})")
+        return (*lines, *(f"{path}, because only the folders train and test are used" for path in self.unused_folders))
 
 
 def find_class_files(

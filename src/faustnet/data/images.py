@@ -65,8 +65,8 @@ class Images:
             kept, held = train_test_split(range(len(self)), test_size=size, stratify=labels, random_state=seed)
         except ValueError as error:
             raise FaustnetError(
-                f"Holding out {size} of {len(self)} images for validation failed ({error}): "
-                "provide at least two images of every class, or change training.validation."
+                f"training.validation={held_out:g} is not possible for {len(self)} training images ({error}): "
+                "add images, or use another value."
             ) from None
         return self.take(torch.tensor(sorted(kept))), self.take(torch.tensor(sorted(held)))
 

@@ -38,9 +38,9 @@ class NpyFile:
         except (OSError, ValueError) as error:
             raise FaustnetError(f"{path} is not a readable array ({error}): write it with numpy.save.") from None
         require(not dtype.hasobject, f"{path} contains Python objects, which are never unpickled: save numbers or strings.")
-        require(not fortran or len(shape) <= 1, f"{path} is in Fortran order: save numpy.ascontiguousarray of it.")
+        require(not fortran or len(shape) <= 1, f"{path} is in Fortran order: save numpy.ascontiguousarray(array) instead.")
         missing = start + math.prod(shape) * dtype.itemsize - path.stat().st_size
-        require(missing <= 0, f"{path} is incomplete, {missing:,} bytes are missing: write or copy it again.")
+        require(missing <= 0, f"{path} is incomplete ({missing:,} bytes are missing): write or copy it again.")
         return cls(path, start, shape, dtype)
 
     @property
@@ -125,7 +125,7 @@ def _explain_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except EOFError:
-        raise FaustnetError(f"{path} was shortened while it was in use: copy it again.") from None
+        raise FaustnetError(f"{path} was truncated while it was being read: copy it again.") from None
     except OSError as error:
         raise FaustnetError(f"{path} can no longer be read ({error.strerror}): restore it.") from None
 

@@ -60,7 +60,7 @@ def _read_arrays(path: Path) -> list[np.ndarray]:
                 return [_read_array(archive, member) for member in members]
     except Exception as error:  # a damaged archive can raise any exception
         raise FaustnetError(f"{path} is not a readable .npz file ({error}): write it with numpy.savez.") from None
-    raise FaustnetError(f"{path} has no array {missing[0]!r}: add it; required are {', '.join(ARRAYS)}.")
+    raise FaustnetError(f"{path} must contain the arrays {', '.join(ARRAYS)}, but has no {missing[0]}: add it.")
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:

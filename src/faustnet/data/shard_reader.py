@@ -59,7 +59,7 @@ def _open_part(folder: Path) -> list[Shard]:
             f"{path} must have one label for each image of {file.path}, got {len(own)} for {file.shape[0]} images.",
         )
     shards = [(file, own) for file, own in shards if len(own)]
-    require(bool(shards), f"{folder} has shards without images: add images to them.")
+    require(bool(shards), f"{folder} must have at least one image in its shards, got none: add images.")
     return shards
 
 

@@ -51,7 +51,7 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
     require(path.suffix.lower() == ".onnx", f"The name of the ONNX file must end in .onnx, got {path}.")
     killed = partials(path)  # of an earlier export, which may have written its card already
     for old in [path] if killed else [path, card]:
-        require(force or not old.exists(), f"{old} already exists: choose another name, or overwrite it (force).")
+        require(force or not old.exists(), f"{old} already exists: choose another name, or overwrite it with --force.")
     for name in PACKAGES:
         _imported(name)
     model, metrics, made = run.model_as_trained(), run.metrics, run.environment
@@ -132,7 +132,10 @@ def check(content: bytes, model: Model) -> tuple[float, float]:
         session = session_of(content)
         found = np.concatenate([session.run(["votes"], {"images": some})[0] for some in (images, images[:1])])
     except Exception as error:  # ONNX Runtime has no base class for its errors
-        raise FaustnetError(f"{model.method.name} cannot be exported: ONNX Runtime cannot run it ({error}).") from error
+        raise FaustnetError(
+            f"{model.method.name} cannot be exported: ONNX Runtime cannot run it ({error}). "
+            "Write its scores with other operations."
+        ) from error
     difference = float(np.abs(found - np.concatenate([wanted, wanted[:1]])).max())
     require(
         difference <= TOLERANCE * max(1.0, float(np.abs(wanted).max())),

@@ -121,7 +121,7 @@ def reference_tuplet_loss(
     label_smoothing: float = 0.0,
     shares: Tensor | None = None,
 ) -> Tensor:
-    """Eq. 4 where all anchors share their references: `tuplet_loss` of the `soft_minimum` of `squared_distances`.
+    """Eq. 4 with the same references for all anchors: `tuplet_loss` of the `soft_minimum` of `squared_distances`.
 
     The gradient is computed together with the loss, with half as many operations as autograd would need. It cannot be
     differentiated again. (…, B + C · K, e), (…, B) → (…)
@@ -138,8 +138,8 @@ def reference_tuplet_loss(
     references = embedding.shape[-2] - batch
     if classes < 1 or references < 1 or references % classes:
         raise FaustnetError(
-            f"embedding must have B + classes · K rows: {embedding.shape[-2]} rows for {batch} labels leave {references} "
-            f"references, which is not a positive multiple of classes={classes}."
+            f"embedding must have B + classes · K rows for B labels, with K at least 1, got {embedding.shape[-2]} rows for "
+            f"{batch} labels and classes={classes}."
         )
     check_labels(labels, torch.Size((*embedding.shape[:-2], batch)), classes)
     check_tuplet_options(scale, label_smoothing)

@@ -5,23 +5,24 @@ from typing import Any
 
 from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
-from faustnet.methods.base import STATISTICS_IMAGES, LocalMethod, Method, PredictionSettings
+from faustnet.methods.base import STATISTICS_IMAGES, LocalMethod, Method, evaluating
 from faustnet.methods.centroid import FaustCentroid
 from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.cwc import CwC
 from faustnet.methods.faust import Faust, FaustRepresentative
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
+from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.prototype import FaustPrototype
 from faustnet.methods.source import Source, some_positions
 from faustnet.methods.symba import SymBa
 from faustnet.methods.trifecta import Trifecta
 from faustnet.methods.vanilla import FaustTriplet, FaustTuplet
-from faustnet.nn.network import NetworkSettings, Shape
+from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.system.devices import check_memory
 
 __all__ = [
-    "METHODS", "STATISTICS_IMAGES", "Faust", "LocalMethod", "Method", "PredictionSettings", "Source", "build",
+    "METHODS", "STATISTICS_IMAGES", "Faust", "LocalMethod", "Method", "PredictionSettings", "Source", "build", "evaluating",
     "method_named", "some_positions",
 ]  # fmt: skip
 

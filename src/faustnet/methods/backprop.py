@@ -9,14 +9,16 @@ from torch.nn import functional
 from faustnet.losses.formulas import exact, mixed
 from faustnet.methods.base import Method
 from faustnet.methods.mixup import MixUp, check_label_smoothing
+from faustnet.nn.architectures import NetworkSettings, Shape, embedding_network
 from faustnet.nn.modules import Linear, one_hot
-from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
+from faustnet.nn.network import Network
 
 
 class Backprop(Method):
     """Standard training, for comparison: a linear classifier after the last layer, and its cross entropy.
 
-    The layers are those of FAUST without projections. In a convolutional network, only the last layer has a head.
+    The layers are those of FAUST without projections. In a convolutional network and in a transformer, only the last layer
+    has a head.
 
     Options:
         label_smoothing: Label smoothing of the cross entropy.
@@ -28,6 +30,7 @@ class Backprop(Method):
     summary: ClassVar[str] = "one loss at the output, with its gradient through all layers"
 
     def __init__(self, network: Network, classes: int, *, label_smoothing: float = 0.0, mixup: float = 0.0):
+        network.remove_projections()
         super().__init__(network, classes)
         check_label_smoothing(label_smoothing)
         self.label_smoothing = label_smoothing
@@ -48,7 +51,7 @@ class Backprop(Method):
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         own = self.mixing.own(len(x))
-        last = functional.dropout(self.network.embed(mixed(x.flatten(1), own)), self.network.dropout, self.training)
+        last = functional.dropout(self.network.embed(self.mixing.blend(x)), self.network.dropout, self.training)
         output = exact(self.read_out(last))
         target = y if own is None else mixed(one_hot(y, self.classes).to(output), own)
         yield functional.cross_entropy(output, target, label_smoothing=self.label_smoothing).unsqueeze(0)

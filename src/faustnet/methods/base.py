@@ -1,52 +1,37 @@
 """The contract of a method: what is fed in, each layer's loss, how a class is predicted."""
 
 import inspect
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
 from faustnet._deprecated import moved_names
+from faustnet.data.sources import source_from
 from faustnet.errors import FaustnetError, require
+from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.source import Source, some_positions
-from faustnet.nn.network import Network, NetworkSettings, Shape
+from faustnet.methods.stepping import check_optimisers, layer_optimisers, read_state, step_all, write_state
+from faustnet.nn.architectures import NetworkSettings, Shape
+from faustnet.nn.network import Network
 
 STATISTICS_IMAGES = 1024  # training images that the statistics of batch norms are computed from
-LAYERS = ("all", "last")
 
 
-@dataclass(frozen=True)
-class PredictionSettings:
-    """How scores become a prediction.
-
-    A voter is a part of a method that scores every class; in most methods, each layer is one.
-
-    Args:
-        mirror: Whether to average the scores of an image and its mirror image (two forward passes).
-        layers: "all" sums the scores of all voters, "last" uses only those of the last one.
-        weights: Weight of each voter in the sum; empty for equal weights.
-    """
-
-    mirror: bool = False
-    layers: str = "all"
-    weights: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.layers not in LAYERS:
-            raise FaustnetError(f"prediction.layers must be {' or '.join(LAYERS)}, got {self.layers!r}.")
-        if not all(0 <= weight < math.inf for weight in self.weights) or (self.weights and not any(self.weights)):
-            raise FaustnetError(
-                f"prediction.weights must be 0 or more and not all 0, got {list(self.weights)}: "
-                "leave it out for equal weights."
-            )
-        if self.weights and self.layers != "all":
-            raise FaustnetError(
-                f"prediction.layers must be all if prediction.weights is set, got {self.layers!r}: leave out one of them."
-            )
+@contextmanager
+def evaluating(method: nn.Module) -> Iterator[None]:
+    """Use evaluation mode and no gradients in this block."""
+    training = method.training
+    method.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        method.train(training)
 
 
 class Method(nn.Module, ABC):
@@ -66,6 +51,8 @@ class Method(nn.Module, ABC):
     summary: ClassVar[str] = ""
 
     _ready_versions: tuple[int, ...] | None = None  # of all parameters, when `make_ready` was called last
+    _is_prepared = False  # whether `prepare` was called
+    _known_optimisers: Any = None  # those that `train_step` has checked
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -125,15 +112,48 @@ class Method(nn.Module, ABC):
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """Yield the losses of the layers in order, one or several at a time (n,), for images (B, …) and labels (B,)."""
 
-    def make_ready(self, train: Source) -> None:
-        """Compute what prediction needs from the training images: batch norm statistics, and `finish`.
+    def prepare(self, train: Any) -> None:
+        """Prepare for your own training loop: choose references from the training data, of any kind that `Trainer` takes."""
+        self.start(source_from(train, "train", self.network.example, self.classes))
+        self._is_prepared = True
 
-        The trainer calls it before every evaluation. In your own training loop, call it before predicting, in evaluation
-        mode and without gradients, and again after further training steps."""
-        if self.network.has_batch_norm:
-            index = some_positions(train, STATISTICS_IMAGES)
-            self.network.update_statistics(self.typical(train.plain(index), train.labels[index]))
-        self.finish(train)
+    def optimisers(self, make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> list[torch.optim.Optimizer]:
+        """Return an optimiser for each layer, or a single one if the layers are trained together, for `train_step`."""
+        return layer_optimisers(self, make, local=isinstance(self, LocalMethod))
+
+    def train_step(self, x: Tensor, y: Tensor, optimisers: Sequence[torch.optim.Optimizer]) -> Tensor:
+        """Train every layer on one batch, and return the losses. (B, …), (B,) → (layers,)
+
+        Call `prepare` before the first step, and `make_ready` after the last one.
+
+        Args:
+            x: Inputs, on the device of the method.
+            y: Their classes, int64.
+            optimisers: Those of the method `optimisers`, or your own: together they have all trainable parameters.
+        """
+        require(self._is_prepared, f"{self.name} is not ready to train: call prepare(train) before the first train_step.")
+        if self._known_optimisers is not optimisers:
+            check_optimisers(self, optimisers)
+            self._known_optimisers = optimisers
+        self.train()
+        found = []
+        for loss in self.losses(x, y):
+            loss.sum().backward()
+            step_all(optimisers)
+            found.append(loss.detach())
+        return torch.cat(found)
+
+    def make_ready(self, train: Any) -> None:
+        """Compute what prediction needs from the training data: batch norm statistics, and `finish`.
+
+        The trainer calls it before every evaluation. In your own training loop, call it before predicting, and again after
+        further training steps."""
+        train = source_from(train, "train", self.network.example, self.classes)
+        with evaluating(self):
+            if self.network.has_batch_norm:
+                index = some_positions(train, STATISTICS_IMAGES)
+                self.network.update_statistics(self.typical(train.plain(index), train.labels[index]))
+            self.finish(train)
         self.mark_ready()
 
     def finish(self, train: Source) -> None:
@@ -155,7 +175,7 @@ class Method(nn.Module, ABC):
             return
         require(
             self._is_ready(),
-            f"{self.name} is not ready to predict: after training, call make_ready(train) in evaluation mode.",
+            f"{self.name} is not ready to predict: after training, call make_ready(train).",
         )
 
     def _is_ready(self) -> bool:
@@ -168,7 +188,8 @@ class Method(nn.Module, ABC):
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ready_versions": () if self._is_ready() else None}
+        hidden = {"_ready_versions": () if self._is_ready() else None, "_known_optimisers": None}
+        return {**self.__dict__, **hidden}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Copies and pickles have new version counters. Pickles of version 0.1 contain trained methods only."""
@@ -176,11 +197,11 @@ class Method(nn.Module, ABC):
         self.mark_ready(state.get("_ready_versions", ()) is not None)
 
     def unlabelled(self, x: Tensor) -> Tensor:
-        """Return the rows of images without a label. (B, …) → (B, d)"""
-        return x.flatten(1)
+        """Return the rows of images without a label. (B, …) → (B, …)"""
+        return x
 
     def typical(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return rows like those of training, without randomness, for batch norm statistics. (B, …), (B,) → (R, d)"""
+        """Return rows like those of training, without randomness, for batch norm statistics. (B, …), (B,) → (R, …)"""
         return self.unlabelled(x)
 
     @abstractmethod
@@ -211,22 +232,43 @@ class Method(nn.Module, ABC):
         self.check_ready()
         return (self.scores(x) + self.scores(x.flip(-1))) / 2 if self.prediction.mirror else self.scores(x)
 
-    @torch.no_grad()
     def predict(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
         """Return the class with the largest sum of scores, over all voters or those in `layers`, numbered from 1.
         (B, …) → (B,)"""
-        return self.joined(self.votes(x), layers).argmax(dim=1)
+        with evaluating(self):
+            return self.joined(self.votes(x), layers).argmax(dim=1)
+
+    def embed(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
+        """Return the embeddings of all layers, or of those in `layers`, numbered from 1, one after the other.
+        (B, …) → (B, Σ e_i)"""
+        numbers = self._numbers(layers, len(self.network))
+        with evaluating(self):
+            found = list(self.network.embeddings(self.unlabelled(x)))
+        return torch.cat([found[number - 1] for number in numbers], dim=1)
+
+    def save(self, path: str | Path) -> None:
+        """Write all weights and references to a safetensors file, which `load` reads."""
+        write_state(self, Path(path))
+
+    def load(self, path: str | Path) -> None:
+        """Read the weights and references of a method with the same network and classes."""
+        read_state(self, Path(path))
+
+    def _numbers(self, layers: Sequence[int] | None, count: int) -> Sequence[int]:
+        if layers is None:
+            return range(1, count + 1)
+        if not layers or not set(layers) <= set(range(1, count + 1)) or len(set(layers)) < len(layers):
+            raise FaustnetError(
+                f"layers must be one or more different numbers from 1 to {count} for {self.name}, got {list(layers)}."
+            )
+        return layers
 
     def joined(self, scores: Tensor, layers: Sequence[int] | None = None) -> Tensor:
         """Return the weighted sum of the scores of all voters, or the plain sum over those in `layers`, numbered from 1.
         (voters, B, C) → (B, C)"""
         if layers is None:
             return self.weighted(scores).sum(dim=0)
-        if not layers or not set(layers) <= set(range(1, len(scores) + 1)) or len(set(layers)) < len(layers):
-            raise FaustnetError(
-                f"layers must be one or more different numbers from 1 to {len(scores)} for {self.name}, got {list(layers)}."
-            )
-        return scores[[layer - 1 for layer in layers]].sum(dim=0)
+        return scores[[layer - 1 for layer in self._numbers(layers, len(scores))]].sum(dim=0)
 
     def weighted(self, scores: Tensor) -> Tensor:
         """Multiply scores by the weights of their voters. (voters, B, C) → the same shape"""
@@ -254,7 +296,7 @@ class LocalMethod(Method):
 
     @abstractmethod
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return what passes through the layers: the anchors first, then what they are compared with. (B, …) → (R, d)"""
+        """Return what passes through the layers: the anchors first, then what they are compared with. (B, …) → (R, …)"""
 
     def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
         """Return the loss of one layer, numbered from 0, from its embedding of the rows. (R, e), (B,) → ()
@@ -269,15 +311,17 @@ class LocalMethod(Method):
         Implementing it is optional. It lets schedules compute layers of the same shape together. It may use only the
         embeddings of the layers, not their parameters.
         """
-        raise NotImplementedError(f"{type(self).__name__} implements neither local_loss nor batched_loss.")
+        raise NotImplementedError(
+            f"{type(self).__name__} implements neither local_loss nor batched_loss: implement one of them."
+        )
 
     @property
     def has_batched_loss(self) -> bool:
         return type(self).batched_loss is not LocalMethod.batched_loss
 
     def variants(self, x: Tensor) -> Tensor:
-        """Return all V rows that each image can become, so that activations can be cached. (B, …) → (B · V, d)"""
-        return x.flatten(1)
+        """Return all V rows that each image can become, so that activations can be cached. (B, …) → (B · V, …)"""
+        return x
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """Yield the loss of each layer, (1,). Its autograd graph contains that layer only."""

@@ -23,7 +23,7 @@ class FaustCentroid(FaustSharedReferences):
     The initial centroid is the mean of a few training images. Every batch that contains the class updates it. Distances are
     measured to the updated centroids, so the gradient also flows through the embeddings that updated them.
 
-    The options that are not listed here are described under faust-representative.
+    The other options are described under faust-representative.
 
     Options:
         momentum: Weight of the old centroid in an update. It is smaller in the first batches (bias correction).

@@ -8,8 +8,9 @@ from torch import Tensor
 from faustnet.errors import require
 from faustnet.losses import competitive_loss, goodness_by_group
 from faustnet.methods.base import LocalMethod
-from faustnet.nn.conv import GoodnessConvLayer
-from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network, goodness_conv_network
+from faustnet.nn.architectures import NetworkSettings, Shape, embedding_network, goodness_conv_network
+from faustnet.nn.bodies import GoodnessConvBody
+from faustnet.nn.network import Network
 
 
 class CwC(LocalMethod):
@@ -33,7 +34,7 @@ class CwC(LocalMethod):
     def __init__(self, network: Network, classes: int):
         super().__init__(network, classes)
         self.channels = [
-            layer.output_shape[0] if isinstance(layer, GoodnessConvLayer) else layer.outputs for layer in network
+            layer.body.channels if isinstance(layer.body, GoodnessConvBody) else layer.embedding_size for layer in network
         ]
 
     @classmethod
@@ -47,7 +48,7 @@ class CwC(LocalMethod):
         return goodness_conv_network(shape, settings, norm_first=False, groups=classes)
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        return x.flatten(1)
+        return x
 
     def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return competitive_loss(goodness_by_group(embedding, self.classes, self.channels[layers.start]), y)

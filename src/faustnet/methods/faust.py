@@ -8,12 +8,12 @@ from torch import Tensor
 
 from faustnet._deprecated import moved_names
 from faustnet.errors import require
-from faustnet.losses import mixed
 from faustnet.losses.objective import Contrastive, Objective, ReferenceTuplet, SimilarityMatching
 from faustnet.methods.base import LocalMethod, Method
 from faustnet.methods.mixup import MixUp, check_label_smoothing
 from faustnet.methods.source import Source, join_rows
-from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
+from faustnet.nn.architectures import NetworkSettings, Shape, embedding_network
+from faustnet.nn.network import Network
 from faustnet.nn.references import (
     ClassIndex,
     References,
@@ -23,6 +23,7 @@ from faustnet.nn.references import (
     repeat_rows,
     score_margin,
 )
+from faustnet.nn.structure import Structure, select_rows
 from faustnet.system.devices import check_memory
 
 CHOICES = ("random", "k-means")
@@ -64,8 +65,8 @@ class Faust(Method):
     @property
     def multiplications(self) -> list[int]:
         """Number of multiplications of each layer for one image, including the distances to its references."""
-        layers = zip(self.network, self.references, strict=True)
-        return [layer.multiplications + references.numel() for layer, references in layers]
+        layers = zip(self.network.multiplications, self.references, strict=True)
+        return [count + references.numel() for count, references in layers]
 
     @torch.no_grad()
     def predict_early(self, x: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
@@ -75,20 +76,21 @@ class Faust(Method):
         `score_margin` of at least `threshold`. No early exit before a layer with non-zero weight.
         """
         self.check_ready()
-        sides = torch.stack([x, x.flip(-1)]) if self.prediction.mirror else x.unsqueeze(0)
+        sides = 2 if self.prediction.mirror else 1
+        rows: Structure = torch.cat([x, x.flip(-1)]) if self.prediction.mirror else x
         remaining = torch.arange(len(x), device=x.device)
-        total, weights = x.new_zeros(len(x), self.classes), 0.0
+        total, weights = next(iter(self.references)).new_zeros(len(x), self.classes), 0.0
         classes, used = torch.zeros_like(remaining), torch.zeros_like(remaining)
         layers = zip(self.network, self.references, self.weights, strict=True)
         for number, (layer, references, weight) in enumerate(layers, start=1):
-            activation, embedding = layer(sides.flatten(0, 1).flatten(1))
-            scores = reference_scores(embedding, references, self.scale).unflatten(0, sides.shape[:2])
+            rows, embedding = layer(rows)
+            scores = reference_scores(embedding, references, self.scale).unflatten(0, (sides, -1))
             total, weights = total + weight * scores.mean(dim=0), weights + weight
             exits = score_margin(total / weights) >= threshold  # 0 / 0 is NaN, which is not
             if number == len(self.network):
                 exits = torch.ones_like(exits)
             classes[remaining[exits]], used[remaining[exits]] = total[exits].argmax(dim=1), number
-            sides = activation.unflatten(0, sides.shape[:2])[:, ~exits]
+            rows = select_rows(rows, (~exits).repeat(sides))
             remaining, total = remaining[~exits], total[~exits]
             if not len(remaining):
                 break
@@ -170,7 +172,7 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
     ):
         require(representatives >= 1, f"options.representatives must be at least 1, got {representatives}.")
         require(choice in CHOICES, f"options.choice must be {' or '.join(CHOICES)}, got {choice!r}.")
-        check_memory(classes * representatives * network[0].inputs)
+        check_memory(classes * representatives * network.example.numel())
         super().__init__(
             network,
             classes,
@@ -184,9 +186,9 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
         )
         self.chosen, self.choice = tuple(chosen), choice
         self.mixing = MixUp(mixup)
-        self.register_buffer("images", torch.zeros(classes * representatives, network[0].inputs))
+        self.register_buffer("images", network.example.new_zeros(classes * representatives, *network.example.shape[1:]))
 
-    images: Tensor  # the representatives, scaled, class by class: (C · K, d)
+    images: Tensor  # the representatives, scaled, class by class: (C · K, …)
 
     def start(self, train: Source) -> None:
         if self.chosen:
@@ -196,7 +198,7 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
             rows = None if self.choice == "random" else lambda own: train.plain(own.to(train.labels.device)).flatten(1)
             positions = choose_representatives(index, train.class_names, self.count, rows)
         self.positions = positions.to(train.labels.device)
-        self.images.copy_(train.plain(self.positions).flatten(1))
+        self.images.copy_(train.plain(self.positions))
         self.feed_from(train)
 
     def feed_from(self, train: Source) -> None:
@@ -207,7 +209,7 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
         return self.mixing.on
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        return join_rows([mixed(x.flatten(1), self.mixing.own(len(x))), self.compared])
+        return join_rows(self.mixing.blend(x), self.compared)
 
     def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
@@ -216,7 +218,7 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
         self.references.set(self.network.embeddings(self.images))
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
-        images = repeat_rows(examples.flatten(1), self.count)
+        images = repeat_rows(examples, self.count)
         return {**super().new_class(examples, references), "images": images}
 
 

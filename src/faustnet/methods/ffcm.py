@@ -9,8 +9,10 @@ from faustnet.errors import require
 from faustnet.losses import marginal_contrastive_loss
 from faustnet.methods.base import LocalMethod
 from faustnet.methods.source import Source, over_all
-from faustnet.nn.network import Network, NetworkSettings, Shape, embedding_network
+from faustnet.nn.architectures import NetworkSettings, Shape, embedding_network
+from faustnet.nn.network import Network
 from faustnet.nn.readout import ReadOut
+from faustnet.nn.structure import as_vectors
 from faustnet.system.devices import check_memory
 
 WEIGHT_DECAY = 1e-3  # of the read-out
@@ -50,7 +52,7 @@ class FFCM(LocalMethod):
             require(0 <= margin <= 2, f"options.{option} must be from 0 to 2, got {margin}.")
         self.temperature = temperature
         self.register_buffer("margins", torch.linspace(first_margin, last_margin, len(network)), persistent=False)
-        self.read_out = ReadOut(network[-1].outputs, classes)
+        self.read_out = ReadOut(network.outputs, classes)
 
     margins: Tensor  # (layers,)
 
@@ -63,16 +65,20 @@ class FFCM(LocalMethod):
         return ["read-out"]
 
     def start(self, train: Source) -> None:
-        check_memory(len(train.labels) * self.network[-1].outputs)  # the rows that the read-out is fitted to
+        check_memory(len(train.labels) * self.network.outputs)  # the rows that the read-out is fitted to
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        return x.flatten(1)
+        return x
 
     def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return marginal_contrastive_loss(embedding, y, self.margins[layers], self.temperature)
 
     def finish(self, train: Source) -> None:
-        self.read_out.fit(over_all(train, self.network), train.labels, WEIGHT_DECAY)
+        self.read_out.fit(over_all(train, self._features), train.labels, WEIGHT_DECAY)
 
     def scores(self, x: Tensor) -> Tensor:
-        return self.read_out(self.network(x)).unsqueeze(0)
+        return self.read_out(self._features(x)).unsqueeze(0)
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Return the activations of the last layer as vectors. (B, …) → (B, d)"""
+        return as_vectors(self.network(x))

@@ -9,13 +9,16 @@ from faustnet.errors import require
 from faustnet.losses import goodness
 from faustnet.methods.base import Method
 from faustnet.methods.source import Source, join_rows
+from faustnet.nn.architectures import NetworkSettings, Shape, rms_network
 from faustnet.nn.modules import one_hot
-from faustnet.nn.network import Network, NetworkSettings, Shape, rms_network
+from faustnet.nn.network import Network
 
 
 class LabelMethod(Method):
     """Base class of methods whose layers receive images together with a label: the correct label and a wrong one while
     training, and every label in turn for prediction."""
+
+    cached_variants = False  # whether `rows` receives activations of each image with every label, in place of images
 
     @property
     def forward_passes(self) -> int:
@@ -26,25 +29,28 @@ class LabelMethod(Method):
             self.classes > 1, f"{self.name} needs data with at least 2 classes, because it trains with wrong labels, got 1."
         )
 
+    def feed_from(self, train: Source) -> None:
+        self.cached_variants = getattr(train, "variants", 1) > 1
+
     @abstractmethod
     def add_code(self, x: Tensor, code: Tensor) -> Tensor:
-        """Return the rows of images with a label code, which is one-hot for a label. (B, …), (B, C) → (B, d)"""
+        """Return the rows of images with a label code, which is one-hot for a label. (B, …), (B, C) → (B, …)"""
 
     def with_labels(self, x: Tensor, labels: Tensor) -> Tensor:
-        """Return the rows of images with these labels, (B, …) → (B, d). From cached activations of all `variants` of the
-        images, select those with these labels, (B, C, w) → (B, w)."""
-        if x.dim() == 3:
-            return x[torch.arange(len(x), device=x.device), labels]
+        """Return the rows of images with these labels. (B, …) → (B, …)"""
         return self.add_code(x, one_hot(labels, self.classes))
 
     def unlabelled(self, x: Tensor) -> Tensor:
-        """Return the rows of images with a neutral label. (B, …) → (B, d)"""
+        """Return the rows of images with a neutral label. (B, …) → (B, …)"""
         return self.add_code(x, x.new_full((x.shape[0], self.classes), 1 / self.classes))
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the rows with the correct labels, then with random wrong labels. (B, …), (B,) → (2 · B, d)"""
+        """Return the rows with the correct labels, then with random wrong labels. (B, …), (B,) → (2 · B, …)"""
         wrong = (y + torch.randint_like(y, 1, self.classes)) % self.classes
-        return join_rows([self.with_labels(x, y), self.with_labels(x, wrong)])
+        if not self.cached_variants:
+            return join_rows(self.with_labels(x, y), self.with_labels(x, wrong))
+        positions = torch.arange(len(x), device=x.device)
+        return join_rows(x[positions, y], x[positions, wrong])  # of (B, C, w)
 
     def variants(self, x: Tensor) -> Tensor:
         labels = torch.arange(self.classes, device=x.device).repeat(len(x))
@@ -69,7 +75,7 @@ class GoodnessMethod(LabelMethod):
 
     def __init__(self, network: Network, classes: int, *, label_length: float):
         super().__init__(network, classes)
-        inputs = network[0].inputs
+        inputs = network.example.numel()
         require(
             inputs > classes,
             f"Images must have more than {classes} values, because the label replaces the first {classes}, got {inputs}.",
@@ -83,4 +89,4 @@ class GoodnessMethod(LabelMethod):
 
     def add_code(self, x: Tensor, code: Tensor) -> Tensor:
         flat = x.flatten(1)
-        return torch.cat([self.label_value * code.to(flat.dtype), flat[:, self.classes :]], dim=1)
+        return torch.cat([self.label_value * code.to(flat.dtype), flat[:, self.classes :]], dim=1).view_as(x)

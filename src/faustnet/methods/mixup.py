@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from faustnet.errors import require
+from faustnet.losses import mixed
 
 PLACES = 1024  # positions in a batch, after which shares repeat
 
@@ -28,6 +29,10 @@ class MixUp(nn.Module):
     def own(self, batch: int) -> Tensor | None:
         """Return the shares of a batch of this size, or None if MixUp is off. → (batch,)"""
         return self.shares.repeat(-(-batch // PLACES))[:batch] if self.on else None
+
+    def blend(self, x: Tensor) -> Tensor:
+        """Blend the images of a batch. (B, …) → (B, …)"""
+        return mixed(x.flatten(1), self.own(len(x))).view_as(x) if self.on else x
 
 
 def check_label_smoothing(value: float) -> None:

@@ -7,12 +7,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from faustnet.errors import require
-from faustnet.losses import mixed
 from faustnet.methods.base import LocalMethod
 from faustnet.methods.faust import FaustSharedReferences
 from faustnet.methods.mixup import MixUp
 from faustnet.methods.source import Source
-from faustnet.nn.layers import EmbeddingLayer
 from faustnet.nn.network import Network
 from faustnet.system.devices import check_memory
 
@@ -20,7 +18,7 @@ from faustnet.system.devices import check_memory
 class FaustPrototype(FaustSharedReferences, LocalMethod):
     """The references of each class are prototypes: learned vectors in the embedding space of each layer.
 
-    The options that are not listed here are described under faust-representative.
+    The other options are described under faust-representative.
 
     Options:
         prototypes: Number of prototypes per class.
@@ -57,32 +55,28 @@ class FaustPrototype(FaustSharedReferences, LocalMethod):
             temperature=temperature,
             matching=matching,
         )
-        for layer in self._layers:
+        for layer in self.network:
             layer.add_prototypes(classes * prototypes)
         self.mixing = MixUp(mixup)  # last, so that it does not change the random prototypes
-
-    @property
-    def _layers(self) -> list[EmbeddingLayer]:
-        return [layer for layer in self.network if isinstance(layer, EmbeddingLayer)]
 
     @property
     def blends_images(self) -> bool:
         return self.mixing.on
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        return mixed(x.flatten(1), self.mixing.own(len(x)))
+        return self.mixing.blend(x)
 
     def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
 
     def finish(self, train: Source) -> None:
-        self.references.set(layer.references for layer in self._layers)
+        self.references.set(layer.references for layer in self.network)
 
     def check_rejection(self) -> None:
         """Inputs that barely activate a layer are closest to every prototype, unless all embeddings have one length."""
         require(
-            all(layer.unit for layer in self._layers),
-            "Rejecting images with faust-prototype needs network.length=unit, got free: train again with that setting.",
+            all(layer.unit for layer in self.network),
+            "network.length must be unit or learned to reject images with faust-prototype, got free: train again.",
         )
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:

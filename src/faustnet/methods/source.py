@@ -1,10 +1,12 @@
 """What a method knows of its training data."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from faustnet.nn.structure import Structure, map_tensors
 
 IMAGES_AT_ONCE = 1024  # when all training images are processed
 
@@ -41,6 +43,6 @@ def some_positions(train: Source, most: int) -> Tensor:
     return torch.arange(0, count, -(-count // most), device=train.labels.device)
 
 
-def join_rows(parts: Iterable[Tensor]) -> Tensor:
-    """Concatenate images or activations as the rows of one matrix. (b_i, …) → (Σ b_i, d)"""
-    return torch.cat([part.flatten(1) for part in parts])
+def join_rows(*parts: Structure) -> Structure:
+    """Concatenate the rows of images, or of what a layer passes on. (b_i, …) → (Σ b_i, …)"""
+    return map_tensors(lambda *tensors: torch.cat(tensors), *parts)

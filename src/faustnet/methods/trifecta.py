@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from faustnet.errors import require
 from faustnet.losses import goodness, symmetric_loss
 from faustnet.methods.goodness import LabelMethod
-from faustnet.nn.conv import GoodnessConvLayer
-from faustnet.nn.network import Network, NetworkSettings, Shape, goodness_conv_network
+from faustnet.nn.architectures import NetworkSettings, Shape, goodness_conv_network, image_shape
+from faustnet.nn.network import Network
 
 
 class Trifecta(LabelMethod):
@@ -39,18 +39,17 @@ class Trifecta(LabelMethod):
         super().__init__(network, classes)
         require(sharpness > 0, f"options.sharpness must be positive, got {sharpness}.")
         self.sharpness = sharpness
-        first = network[0]
-        assert isinstance(first, GoodnessConvLayer)
-        self.label = nn.Embedding(classes, first.shape[1] * first.shape[2])  # label channels, (C, h · w)
+        height, width = network.example.shape[2:]
+        self.label = nn.Embedding(classes, height * width)  # label channels, (C, h · w)
 
     @classmethod
     def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:
-        channels, height, width = shape
+        channels, height, width = image_shape(shape, settings)
         return goodness_conv_network((channels + 1, height, width), settings, norm_first=True)
 
     def add_code(self, x: Tensor, code: Tensor) -> Tensor:
-        flat = x.flatten(1)
-        return torch.cat([flat, code.to(flat.dtype) @ self.label.weight], dim=1)
+        channel = (code.to(x.dtype) @ self.label.weight).unflatten(1, x.shape[2:])
+        return torch.cat([x, channel.unsqueeze(1)], dim=1)
 
     def typical(self, x: Tensor, y: Tensor) -> Tensor:
         """Return rows with the correct labels, then with wrong labels in turn."""

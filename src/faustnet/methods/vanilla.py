@@ -44,8 +44,8 @@ class FaustVanilla(Faust, LocalMethod):
 
     def rows_with(self, x: Tensor, drawn: Tensor) -> Tensor:
         """Return the anchors, then the images at the positions drawn for each of them, anchor by anchor.
-        (B, …), (B, N) → (B + B · N, d)"""
-        return join_rows([x, self.train_rows.augmented(drawn.flatten())])
+        (B, …), (B, N) → (B + B · N, …)"""
+        return join_rows(x, self.train_rows.augmented(drawn.flatten()))
 
     def distances(self, embedding: Tensor, anchors: int) -> Tensor:
         """Return the squared distance of each anchor to each image drawn for it. (…, B + B · N, e) → (…, B, N)"""

@@ -1,11 +1,12 @@
 """Several layers computed as one, for the wavefront schedule.
 
-A layer class opts in: it returns a `batch_key`, and its batched version is in the table `BATCHED`. All others run one by
-one. The first layer of a network may have other inputs than the rest; its weight is then kept apart.
+A class of bodies opts in: its batched version is in the table `BATCHED`, and its attribute `batch_settings` contains
+everything that two bodies with equal parameters may differ in. Layers with other bodies, or with other heads than a linear
+map, run one by one. The first layer of a network may have other inputs than the rest; its weight is then kept apart.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from faustnet.nn.layers import DenseLayer, Layer, RmsLayer, scaled
-from faustnet.nn.modules import EPSILON, CastModule, relu_norm, unit_rms
+from faustnet.nn.bodies import DenseBody, RmsBody
+from faustnet.nn.layers import Layer, scaled
+from faustnet.nn.modules import EPSILON, BatchNorm, CastModule, Linear, relu_norm, unit_rms
 
-FIRST_WEIGHT = "linear.weight"  # the parameter whose shape depends on the number of inputs
+FIRST_WEIGHT = "body.linear.weight"  # the parameter whose shape depends on the number of inputs
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,10 @@ class BatchedLayers(ABC):
     def __init__(self, layers: Sequence[Layer]):
         module = next((module for module in layers[0].modules() if isinstance(module, CastModule)), None)
         self.dtype = (module.compute_dtype if module else None) or next(layers[0].parameters()).dtype
-        self.separate_first = len(layers) > 1 and layers[0].inputs != layers[1].inputs
-        self.dropout = layers[0].dropout
+        self.inputs = [layer.get_parameter(FIRST_WEIGHT).shape[1] for layer in layers]
+        self.separate_first = len(layers) > 1 and self.inputs[0] != self.inputs[1]
+        self.dropout, self.passes_embedding = layers[0].dropout, layers[0].passes_embedding
+        self.unit = layers[0].unit
         self.parameters: list[StackedParameter] = []
         for name, _ in layers[-1].named_parameters():
             whole = slice(0, len(layers))
@@ -51,7 +55,8 @@ class BatchedLayers(ABC):
             self.parameters += [self._stack(layers[span], span, name) for span in spans]
         self.by_name = {parameter.name: parameter.working for parameter in self.parameters}  # of the last layers
         weights = [parameter.working for parameter in self.parameters if parameter.name == FIRST_WEIGHT]
-        self.linear = BatchedLinear(weights, self.by_name["linear.bias"])
+        self.linear = BatchedLinear(weights, self.by_name["body.linear.bias"])
+        self.outputs = layers[-1].embedding_size if self.passes_embedding else weights[-1].shape[1]
 
     def _stack(self, layers: Sequence[Layer], span: slice, name: str) -> StackedParameter:
         parts = [layer.get_parameter(name) for layer in layers]
@@ -66,9 +71,19 @@ class BatchedLayers(ABC):
         → activations (n, R, outputs), embeddings (n, R, e)"""
         return self.transform([functional.dropout(part, self.dropout) for part in rows] if self.dropout else rows)
 
-    @abstractmethod
     def transform(self, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Compute what the layers' own `transform` computes while training."""
+        activation = self.body(rows)
+        projection = self.by_name.get("head.weight")
+        embedding = activation if projection is None else _BatchedProduct.apply(activation, projection)
+        gain, prototypes = self.by_name.get("gain"), self.by_name.get("prototypes")
+        embedding = scaled(embedding, self.unit, gain)
+        compared = [embedding] if prototypes is None else [embedding, scaled(prototypes, self.unit, gain)]
+        return embedding if self.passes_embedding else activation, torch.cat(compared, dim=-2) if compared[1:] else embedding
+
+    @abstractmethod
+    def body(self, rows: Sequence[Tensor]) -> Tensor:
+        """Compute what the layers' bodies compute while training. → (n, R, outputs)"""
 
 
 class BatchedLinear:
@@ -89,40 +104,53 @@ class BatchedLinear:
 
 
 class BatchedDense(BatchedLayers):
-    """`DenseLayer`s."""
+    """Layers with a `DenseBody`."""
 
-    def __init__(self, layers: Sequence[DenseLayer]):
-        super().__init__(layers)
-        self.unit, self.passes_embedding = layers[0].unit, layers[0].passes_embedding
-
-    def transform(self, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        if "norm.gain" in self.by_name:
-            activation = functional.relu(self._batch_norm(self.linear(rows)), inplace=True)
-        else:
-            activation = relu_norm(self.linear, rows)
-        projection = self.by_name.get("projection.weight")
-        embedding = activation if projection is None else _BatchedProduct.apply(activation, projection)
-        gain, prototypes = self.by_name.get("gain"), self.by_name.get("prototypes")
-        embedding = scaled(embedding, self.unit, gain)
-        compared = [embedding] if prototypes is None else [embedding, scaled(prototypes, self.unit, gain)]
-        return embedding if self.passes_embedding else activation, torch.cat(compared, dim=-2) if compared[1:] else embedding
+    def body(self, rows: Sequence[Tensor]) -> Tensor:
+        if "body.norm.gain" in self.by_name:
+            return functional.relu(self._batch_norm(self.linear(rows)), inplace=True)
+        return relu_norm(self.linear, rows)
 
     def _batch_norm(self, hidden: Tensor) -> Tensor:
         """(n, R, width) → the same shape"""
-        gain, offset = self.by_name["norm.gain"].unsqueeze(1), self.by_name["norm.offset"].unsqueeze(1)
+        gain, offset = self.by_name["body.norm.gain"].unsqueeze(1), self.by_name["body.norm.offset"].unsqueeze(1)
         variance, mean = torch.var_mean(hidden, dim=1, correction=0, keepdim=True)
         return (hidden - mean) * ((variance + EPSILON).rsqrt() * gain) + offset
 
 
 class BatchedRms(BatchedLayers):
-    """`RmsLayer`s."""
+    """Layers with an `RmsBody`."""
 
-    def transform(self, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        activity = functional.relu(self.linear([unit_rms(part) for part in rows]))
-        return activity, activity
+    def body(self, rows: Sequence[Tensor]) -> Tensor:
+        return functional.relu(self.linear([unit_rms(part) for part in rows]))
 
 
-BATCHED: dict[type[Layer], type[BatchedLayers]] = {DenseLayer: BatchedDense, RmsLayer: BatchedRms}
+BATCHED: dict[type[nn.Module], type[BatchedLayers]] = {DenseBody: BatchedDense, RmsBody: BatchedRms}
+
+
+def batch_key(layer: Layer) -> Hashable | None:
+    """Return a key that is equal for layers that can be computed together: they differ only in the values of their
+    parameters, and possibly in the number of inputs. None: the layer is computed by itself.
+
+    Layers with modules, buffers, parametrisations or hooks that the classes do not have run by themselves.
+    """
+    if type(layer.body) not in BATCHED or type(layer.head) not in (Linear, type(None)):
+        return None
+    for module in layer.modules():
+        known = module in (layer, layer.body) or type(module) in (Linear, BatchNorm)
+        buffers = {"mean", "variance"} if isinstance(module, BatchNorm) else set()
+        if not known or module._forward_hooks or module._forward_pre_hooks or set(module._buffers) != buffers:
+            return None
+    if set(layer.body._modules) - {"linear", "norm"} or layer.body._parameters or layer.autocast_dtype is not None:
+        return None
+    if set(layer._modules) - {"body", "head"} or set(layer._parameters) - {"gain", "prototypes"}:
+        return None
+    parameters = [
+        (name, parameter.shape[:1] if name == FIRST_WEIGHT else parameter.shape, parameter.requires_grad)
+        for name, parameter in layer.named_parameters()
+    ]
+    settings = layer.body.batch_settings, layer.dropout, layer.unit, layer.passes_embedding
+    return type(layer.body), settings, tuple(parameters)
 
 
 class _BatchedProduct(torch.autograd.Function):

@@ -1,133 +1,104 @@
-"""Layers: rows in, (activation, embedding) out.
+"""Layers: a body, whose output is passed on, and a head, which maps that output to the embedding of the layer's loss.
 
-The activation is passed on to the next layer; the embedding is the input of the layer's own loss. A layer contains no
-loss, and a forward pass trains nothing.
+A layer contains no loss, and a forward pass trains nothing.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
 
-from faustnet.nn.modules import BatchNorm, Linear, relu_norm, unit_rms
-from faustnet.nn.row_shard import RowShard
+from faustnet.errors import FaustnetError, require
+from faustnet.nn.heads import TokenHead
+from faustnet.nn.modules import BatchNorm, Linear
+from faustnet.nn.row_shard import RowShard, ShardedBatchNorm
+from faustnet.nn.structure import Structure, activation, map_tensors, padding_mask
 
+LENGTHS = ("free", "unit", "learned")
 PROTOTYPE_SIZE = 3**-0.5  # standard deviation of each value: about that of an untrained embedding
 
 
-class Layer(nn.Module, ABC):
-    """Base class of layers. A subclass implements `transform` with any PyTorch modules.
-
-    Args:
-        inputs: Number of values in one input row.
-        outputs: Number of values in one row of the activation.
-        embedding_size: Number of values in one row of the embedding.
-        dropout: Dropout probability of the input.
-    """
-
-    shard: RowShard | None = None  # the rows of a batch that this rank has, if other ranks have the rest
-
-    def __init__(self, inputs: int, outputs: int, embedding_size: int, dropout: float = 0.0):
-        super().__init__()
-        self.inputs, self.outputs, self.embedding_size = inputs, outputs, embedding_size
-        self.dropout = dropout
-
-    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Apply dropout, then `transform`. (R, inputs) → activation (R, outputs), embedding (R, embedding_size)"""
-        return self.transform(self.drop(rows))
-
-    @abstractmethod
-    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the activation and the embedding. (R, inputs) → (R, outputs), (R, embedding_size)"""
-
-    def drop(self, rows: Tensor) -> Tensor:
-        """Apply dropout while training. (R, inputs) → (R, inputs)"""
-        if not self.dropout or not self.training:
-            return rows
-        if self.shard is not None:
-            return self.shard.dropout(rows, self.dropout)
-        return functional.dropout(rows, self.dropout)
-
-    @property
-    def body_parameters(self) -> Iterator[nn.Parameter]:
-        """Parameters that the activation depends on."""
-        return self.parameters()
-
-    @property
-    def peak_values(self) -> int:
-        """Largest number of values that one row takes up inside the layer; prediction chooses its batch size by it."""
-        return self.outputs
-
-    @property
-    def multiplications(self) -> int:
-        """Number of multiplications in matrix products and convolutions for one row, in evaluation mode."""
-        parameter = next(self.parameters(), torch.empty(0))
-        training = self.training
-        self.eval()
-        try:
-            with torch.no_grad(), FlopCounterMode(display=False) as counter:
-                self(parameter.new_zeros(1, self.inputs))
-        finally:
-            self.train(training)
-        return counter.get_total_flops() // 2
-
-    @property
-    def batch_key(self) -> Hashable | None:
-        """Layers with equal keys can be computed together by `faustnet.nn.batched`: they differ only in the values of their
-        parameters, and possibly in `inputs`. None: the layer is computed by itself."""
-        return None
-
-    def set_shard(self, shard: RowShard | None) -> None:
-        """Train on these rows of each batch; other ranks have the rest."""
-        for module in self.modules():
-            if isinstance(module, Layer | BatchNorm):
-                module.shard = shard
-
-    @torch.no_grad()
-    def update_statistics(self, rows: Tensor) -> Tensor:
-        """Set the statistics of all `BatchNorm` modules from these rows, and return the activation.
-        (R, inputs) → (R, outputs)"""
-        norms = [module for module in self.modules() if isinstance(module, BatchNorm)]
-        hooks = [norm.register_forward_pre_hook(_set_statistics) for norm in norms]
-        try:
-            return self(rows)[0]
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-
-def _set_statistics(norm: BatchNorm, arguments: tuple[Tensor]) -> None:
-    norm.set_statistics(*arguments)
-
-
-class EmbeddingLayer(Layer):
-    """Base class of FAUST's layers, whose embeddings have a length and may be compared with learned prototypes.
+class Layer(nn.Module):
+    """One locally trained unit.
 
     The `length` of embeddings is "free", "unit", or "learned": one length for all, a parameter of the layer. A squared
     distance grows with the square of the length, so a learned length learns the scale of the distances.
 
     Prototypes are learned references of the classes. While training they are appended to the embeddings, so that the
     layer's loss reaches them.
+
+    Args:
+        body: Any module. It is called with one argument, what the layer before passes on, and returns the activation
+            (R, …), or a tuple or dictionary of tensors whose first entry is the activation; see `faustnet.nn.structure`.
+        head: Any module that maps the activation to the embedding, (R, …) → (R, e); None if the activation is the embedding.
+        dropout: Dropout probability of the input.
+        length: Norm of the embeddings: "free", "unit" or "learned".
+        passes_embedding: Whether the embedding is passed on in place of the activation.
     """
 
-    passes_embedding = False
-    projection: Linear | None  # maps to the embedding
-    prototypes: nn.Parameter | None  # (C · K, embedding_size)
+    shard: RowShard | None = None  # the rows of a batch that this rank has, if other ranks have the rest
+    autocast_dtype: torch.dtype | None = None  # for products while training, in layers with modules of other packages
+    embedding_size: int = 0  # number of values of an embedding, which `Network` measures
+    gain: nn.Parameter | None
+    prototypes: nn.Parameter | None  # (C · K, e)
 
-    def __init__(self, inputs: int, outputs: int, embedding_size: int, *, dropout: float, length: str):
-        super().__init__(inputs, outputs, embedding_size, dropout)
+    def __init__(
+        self,
+        body: nn.Module,
+        head: nn.Module | None = None,
+        *,
+        dropout: float = 0.0,
+        length: str = "free",
+        passes_embedding: bool = False,
+    ):
+        super().__init__()
+        require(isinstance(body, nn.Module), f"body must be a torch.nn.Module, got {type(body).__name__}.")
+        require(0 <= dropout < 1, f"dropout must be at least 0 and below 1, got {dropout}.")
+        require(length in LENGTHS, f"length must be {' or '.join(LENGTHS)}, got {length!r}.")
+        self.body, self.head = body, head
+        self.dropout, self.passes_embedding = dropout, passes_embedding
         self.unit = length != "free"
         self.gain = nn.Parameter(torch.ones(1)) if length == "learned" else None
         self.register_parameter("prototypes", None)
 
-    @property
-    def body_parameters(self) -> Iterator[nn.Parameter]:
-        for name, part in self.named_children():
-            if self.passes_embedding or name not in ("head", "projection"):
-                yield from part.parameters()
+    def forward(self, rows: Structure) -> tuple[Structure, Tensor]:
+        """Return what is passed on, and the embedding. (R, …) → (R, …), (R, e)"""
+        return self.transform(self.drop(rows))
+
+    def transform(self, rows: Structure) -> tuple[Structure, Tensor]:
+        """Compute what `forward` computes, without dropout."""
+        if self.autocast_dtype is None or not self.training:
+            return self._transform(rows)
+        device = activation(rows).device.type
+        with torch.autocast(device, self.autocast_dtype, cache_enabled=False):
+            return self._transform(rows)
+
+    def _transform(self, rows: Structure) -> tuple[Structure, Tensor]:
+        passed = self.body(rows)
+        embedding = self.scale_length(self.embed(passed))
+        return embedding if self.passes_embedding else passed, self.append_prototypes(embedding)
+
+    def embed(self, passed: Structure) -> Tensor:
+        """Apply the head to what the body returned. (R, …) → (R, e)"""
+        first = activation(passed)
+        if self.head is None:
+            return first
+        if isinstance(self.head, TokenHead):
+            return self.head(first, padding_mask(passed))
+        return self.head(first)
+
+    def drop(self, rows: Structure) -> Structure:
+        """Apply dropout to the activation while training. (R, …) → (R, …)"""
+        if not self.dropout or not self.training:
+            return rows
+        first = activation(rows)
+        return map_tensors(lambda part: self._drop(part) if part is first else part, rows)
+
+    def _drop(self, rows: Tensor) -> Tensor:
+        if self.shard is not None:
+            return self.shard.dropout(rows, self.dropout)
+        return functional.dropout(rows, self.dropout)
 
     def scale_length(self, embedding: Tensor) -> Tensor:
         return scaled(embedding, self.unit, self.gain)
@@ -144,9 +115,45 @@ class EmbeddingLayer(Layer):
 
     @property
     def references(self) -> Tensor:
-        """Prototypes at the length at which distances are measured. (C · K, embedding_size)"""
+        """Prototypes at the length at which distances are measured. (C · K, e)"""
         assert self.prototypes is not None
         return self.scale_length(self.prototypes.detach())
+
+    @property
+    def body_parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters that what is passed on depends on."""
+        yield from self.body.parameters()
+        if self.passes_embedding and self.head is not None:
+            yield from self.head.parameters()
+
+    @property
+    def projection(self) -> nn.Module | None:
+        """The linear map to the embedding at the end of the head, if there is one."""
+        return self.head if isinstance(self.head, Linear) else getattr(self.head, "projection", None)
+
+    def set_shard(self, shard: RowShard | None) -> None:
+        """Train on these rows of each batch; other ranks have the rest."""
+        for module in self.modules():
+            if isinstance(module, Layer | BatchNorm):
+                module.shard = shard
+            elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+                ShardedBatchNorm.install(module, shard)
+
+    @torch.no_grad()
+    def update_statistics(self, rows: Structure) -> Structure:
+        """Set the statistics of all of this package's `BatchNorm` modules from these rows, and return what is passed on.
+        (R, …) → (R, …)"""
+        norms = [module for module in self.modules() if isinstance(module, BatchNorm)]
+        hooks = [norm.register_forward_pre_hook(_set_statistics) for norm in norms]
+        try:
+            return self(rows)[0]
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def _set_statistics(norm: BatchNorm, arguments: tuple[Tensor]) -> None:
+    norm.set_statistics(*arguments)
 
 
 def scaled(embedding: Tensor, unit: bool, gain: Tensor | None) -> Tensor:
@@ -156,81 +163,8 @@ def scaled(embedding: Tensor, unit: bool, gain: Tensor | None) -> Tensor:
     return embedding if gain is None else embedding * gain.unsqueeze(-1)
 
 
-class DenseLayer(EmbeddingLayer):
-    """The paper's layer. Activation: linear, ReLU, layer norm, or with `batch_norm` linear, batch norm, ReLU. Embedding: a
-    linear projection of the activation.
-
-    The layer norm has no gain and offset, because the linear maps after it can learn them. The projection has no bias,
-    because it would cancel in every distance. With `embedding` 0 the activation is the embedding.
-    """
-
-    def __init__(
-        self,
-        inputs: int,
-        width: int,
-        embedding: int,
-        *,
-        dropout: float,
-        passes_embedding: bool,
-        length: str = "free",
-        batch_norm: bool = False,
-    ):
-        size = embedding or width
-        super().__init__(inputs, size if passes_embedding else width, size, dropout=dropout, length=length)
-        self.linear = Linear(inputs, width)
-        self.norm = BatchNorm(width) if batch_norm else None
-        self.projection = Linear(width, embedding, bias=False) if embedding else None
-        self.passes_embedding = passes_embedding
-
-    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        if self.norm is None:
-            activation = relu_norm(self.linear, rows)
-        else:
-            activation = functional.relu(self.norm(self.linear(rows)), inplace=True)
-        embedding = self.scale_length(activation if self.projection is None else self.projection(activation))
-        return embedding if self.passes_embedding else activation, self.append_prototypes(embedding)
-
-    @property
-    def batch_key(self) -> Hashable | None:
-        return batch_key(self, DenseLayer, self.dropout, self.unit, self.passes_embedding)
-
-
-class RmsLayer(Layer):
-    """Forward-Forward's layer: divide each input row by its root mean square, then linear and ReLU.
-
-    The division removes the length of the input, and with it the goodness of the previous layer. The output is both the
-    activation and the embedding, at its full length, because that length is the goodness.
-    """
-
-    def __init__(self, inputs: int, width: int, *, dropout: float):
-        super().__init__(inputs, width, width, dropout)
-        self.linear = Linear(inputs, width)
-
-    def transform(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        activity = functional.relu(self.linear(unit_rms(rows)))
-        return activity, activity
-
-    @property
-    def batch_key(self) -> Hashable | None:
-        return batch_key(self, RmsLayer, self.dropout)
-
-
-def batch_key(layer: Layer, kind: type[Layer], *settings: object) -> Hashable | None:
-    """Return a layer's `batch_key`: its class, its settings, and the name, shape and `requires_grad` of each parameter.
-
-    Subclasses, and layers with modules, buffers, parametrisations or hooks that the class does not have, run by themselves.
-    """
-    for module in layer.modules():
-        known = module is layer or type(module) in (Linear, BatchNorm)
-        buffers = {"mean", "variance"} if isinstance(module, BatchNorm) else set()
-        if not known or module._forward_hooks or module._forward_pre_hooks or set(module._buffers) != buffers:
-            return None
-    if type(layer) is not kind or set(layer._modules) - {"linear", "norm", "projection"}:
-        return None
-    if set(layer._parameters) - {"gain", "prototypes"}:
-        return None
-    parameters = [
-        (name, parameter.shape[:1] if name == "linear.weight" else parameter.shape, parameter.requires_grad)
-        for name, parameter in layer.named_parameters()
-    ]
-    return kind, settings, tuple(parameters)
+def check_embedding(embedding: Tensor, rows: int, where: str) -> None:
+    """Refuse what a head returns if it is not one vector per row."""
+    if not isinstance(embedding, Tensor) or embedding.dim() != 2 or len(embedding) != rows:
+        found = tuple(embedding.shape) if isinstance(embedding, Tensor) else type(embedding).__name__
+        raise FaustnetError(f"The head of {where} must return embeddings of shape (R, e), here ({rows}, e), got {found}.")

@@ -71,6 +71,31 @@ class BatchNorm(nn.Module):
         self.mean.copy_(mean)
 
 
+class Convolution(CastModule, nn.Conv2d):
+    """3×3 convolution with padding 1 and without a bias."""
+
+    def __init__(self, inputs: int, outputs: int, groups: int = 1):
+        super().__init__(inputs, outputs, kernel_size=3, padding=1, bias=False, groups=groups)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(R, inputs, h, w) → (R, outputs, h, w)"""
+        weight = self.cast(self.weight)
+        return functional.conv2d(maps.to(weight.dtype), weight, padding=1, groups=self.groups)
+
+
+class ConvNorm(nn.Module):
+    """Convolution, 2×2 max-pooling if `pool`, and batch norm."""
+
+    def __init__(self, inputs: int, outputs: int, *, pool: bool = False):
+        super().__init__()
+        self.convolution, self.norm, self.pool = Convolution(inputs, outputs), BatchNorm(outputs), pool
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(R, inputs, h, w) → (R, outputs, h, w), or half of h and w"""
+        maps = self.convolution(maps)
+        return self.norm(functional.max_pool2d(maps, 2) if self.pool else maps)
+
+
 class Affine(Protocol):
     """A linear map with a bias: `Linear`, or several of them batched."""
 

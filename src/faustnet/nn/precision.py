@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from faustnet.nn.layers import Layer
 from faustnet.nn.modules import CastModule
 
 PRECISIONS = ("tf32", "float32", "bfloat16")
@@ -13,10 +14,14 @@ PRECISIONS = ("tf32", "float32", "bfloat16")
 
 def set_compute_dtype(module: nn.Module, precision: str) -> None:
     """Make layers compute products in bfloat16 while training, if that is the precision. Weights, sums, losses and updates
-    stay in float32, and so does evaluation."""
-    for layer in module.modules():
-        if isinstance(layer, CastModule):
-            layer.compute_dtype = torch.bfloat16 if precision == "bfloat16" else None
+    stay in float32, and so does evaluation. Layers with weights in modules of other packages use `torch.autocast`."""
+    dtype = torch.bfloat16 if precision == "bfloat16" else None
+    for part in module.modules():
+        if isinstance(part, CastModule):
+            part.compute_dtype = dtype
+        elif isinstance(part, Layer):
+            own = (type(inner).__module__.startswith("faustnet.") for inner in part.modules() if inner._parameters)
+            part.autocast_dtype = None if all(own) else dtype
 
 
 @contextmanager

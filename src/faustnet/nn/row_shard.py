@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch import distributed as dist
 from torch.autograd.function import once_differentiable
+
+from faustnet.nn.structure import empty_rows
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,12 @@ class RowShard:
 
     def dropout(self, rows: Tensor, share: float) -> Tensor:
         """Apply dropout to the own rows, with the random numbers that one process would draw for all rows."""
-        kept = torch.nn.functional.dropout(rows.new_ones(self.total, *rows.shape[1:]), share)
+        kept = torch.nn.functional.dropout(empty_rows(rows, self.total).fill_(1), share)
         return rows * kept[self.own]
 
     def batch_norm(self, rows: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> Tensor:
         """Apply batch norm with the statistics of all ranks' rows. (own, channels, …) → the same shape"""
-        return _BatchNorm.apply(rows, gain, offset, epsilon, self)
+        return _BatchNorm.apply(rows, gain, offset, epsilon, self)[0]
 
 
 class Gathering:
@@ -66,11 +68,52 @@ class Gathering:
         return self.whole[: self.total]
 
 
+class ShardedBatchNorm:
+    """The forward pass of one of torch's batch norms, with the statistics of all ranks' rows."""
+
+    def __init__(self, norm: nn.modules.batchnorm._BatchNorm, shard: RowShard):
+        self.norm, self.shard = norm, shard
+
+    @classmethod
+    def install(cls, norm: nn.modules.batchnorm._BatchNorm, shard: RowShard | None) -> None:
+        """Make a module compute in this way; None: in its own way again."""
+        vars(norm).pop("forward", None)
+        if shard is not None:
+            norm.forward = cls(norm, shard)  # type: ignore[assignment]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """(own, channels, …) → the same shape"""
+        norm = self.norm
+        if not norm.training:
+            return type(norm).forward(norm, rows)
+        gain = norm.weight if norm.affine else rows.new_ones(norm.num_features)
+        offset = norm.bias if norm.affine else rows.new_zeros(norm.num_features)
+        output, mean, variance = _BatchNorm.apply(rows, gain, offset, norm.eps, self.shard)
+        if norm.track_running_stats:
+            self._track(mean, variance, self.shard.total * rows.shape[2:].numel())
+        return output
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, variance: Tensor, count: int) -> None:
+        """Update the running statistics from those of `count` values, as torch does."""
+        norm = self.norm
+        assert norm.num_batches_tracked is not None
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        norm.num_batches_tracked += 1
+        share = 1 / norm.num_batches_tracked if norm.momentum is None else norm.momentum
+        norm.running_mean.lerp_(mean.to(norm.running_mean), share)
+        norm.running_var.lerp_((variance * (count / (count - 1))).to(norm.running_var), share)
+
+
 class _BatchNorm(torch.autograd.Function):
-    """Batch norm over all ranks, with one message in each direction: means and variances, then the sums for the gradient."""
+    """Batch norm over all ranks, with one message in each direction: means and variances, then the sums for the gradient.
+    Also returns the mean and the variance."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, gain: Tensor, offset: Tensor, epsilon: float, shard: RowShard) -> Tensor:
+    def forward(
+        ctx: Any, rows: Tensor, gain: Tensor, offset: Tensor, epsilon: float, shard: RowShard
+    ) -> tuple[Tensor, Tensor, Tensor]:
         values = rows.to(torch.promote_types(rows.dtype, torch.float32))
         dims = [0, *range(2, rows.dim())]
         own = values.new_zeros(2, rows.shape[1])
@@ -89,11 +132,12 @@ class _BatchNorm(torch.autograd.Function):
         normal = (values - mean.view(over_rows)) * root
         ctx.save_for_backward(normal, gain, root)
         ctx.shard, ctx.dims, ctx.over_rows, ctx.dtype = shard, dims, over_rows, rows.dtype
-        return (normal * gain.view(over_rows) + offset.view(over_rows)).to(rows.dtype)
+        ctx.mark_non_differentiable(mean, variance)
+        return (normal * gain.view(over_rows) + offset.view(over_rows)).to(rows.dtype), mean, variance
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, by_output: Tensor, *others: Tensor) -> tuple[Tensor | None, ...]:
         normal, gain, root = ctx.saved_tensors
         by_output = by_output.to(normal.dtype)
         own = torch.stack([by_output.sum(ctx.dims), (by_output * normal).sum(ctx.dims)])

@@ -82,7 +82,8 @@ def as_latex(cells: Cells, family: str, titles: Titles) -> str:
     names = map(_escaped, map(dataset_title, datasets))
     heads = [rf"\multicolumn{{{span}}}{{c}}{{{name}}}" for name, span in zip(names, spans, strict=True)]
     lines = [
-        rf"% {family} recipes, mean and standard deviation over {grid.over}; below, the paper's figure and the difference",
+        rf"% {family} recipes, mean and standard deviation over {grid.over}; below it, the paper's accuracy "
+        "and the difference",
         rf"\begin{{tabular}}{{l{'r' * len(grid.columns)}}}",
         r"\toprule",
         " & ".join(["Method", *heads]) + r" \\",

@@ -11,7 +11,7 @@ import torch
 
 from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
-from faustnet.nn.layers import DenseLayer
+from faustnet.nn.bodies import DenseBody
 from faustnet.report.figures import drawing, figure1, figure2, figure3, save
 from faustnet.reproduce.dispatch import results_of
 from faustnet.reproduce.jobs import Table1Job, table1_jobs
@@ -38,18 +38,18 @@ def draw_figure1(out: Path, dataset: str, network: str, data_dir: Path | None) -
 
 def architecture(model: Model) -> dict[str, Any]:
     """Return the sizes of a FAUST network, for the drawing."""
-    layers = [layer for layer in model.method.network if isinstance(layer, DenseLayer)]
+    layers = [(layer.body.linear, layer) for layer in model.method.network if isinstance(layer.body, DenseBody)]
     return {
         "input_shape": list(model.shape),
-        "inputs": layers[0].inputs,
+        "inputs": layers[0][0].in_features,
         "references": model.method.classes * model.recipe.options["representatives"],
         "layers": [
             {
-                "inputs": layer.inputs,
-                "width": layer.linear.out_features,
-                "embedding": layer.projection.out_features if layer.projection is not None else 0,
+                "inputs": linear.in_features,
+                "width": linear.out_features,
+                "embedding": layer.embedding_size if layer.projection is not None else 0,
             }
-            for layer in layers
+            for linear, layer in layers
         ],
     }
 

@@ -61,13 +61,13 @@ def reproduce_table1(jobs: list[Table1Job], out: Path, workers: Workers) -> None
         raise FaustnetError("--methods, --datasets, --networks and --recipes must each contain at least one name.")
     there = sum(is_done(job, out) for job in jobs)
     cells = reproduce(TABLE, jobs, out, workers)
-    count = f"{len(jobs) - there} runs were trained, {there} were there already" if there else f"{len(jobs)} runs"
+    count = f"{len(jobs) - there} runs were trained, {there} were already finished" if there else f"{len(jobs)} runs"
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
     for table in tables(cells, console.width):
         console.print(table)
-    below = "; below, the paper's figure and the difference" if any(cell["paper"] is not None for cell in cells) else ""
+    below = "; below it, the paper's accuracy and the difference" if any(cell["paper"] is not None for cell in cells) else ""
     console.print(
         f"Test accuracy in % after the last epoch, mean ± standard deviation over the seeds{below}. {count}; the table is "
         f"in {out}/table1.json, .md and .tex.",

@@ -28,11 +28,11 @@ from faustnet.runs.session import Progress, Stopped, train
 from faustnet.system.devices import choose_device
 from faustnet.system.locks import FolderLockedError
 from faustnet.training.history import Epoch
-from faustnet.training.trainer import Diverged, Trainer
+from faustnet.training.loop import Diverged, TrainingLoop
 from faustnet.version import VERSION
 
 PR_SET_PDEATHSIG = 1  # Linux: the signal that a process gets when its parent ends
-LOST = "its process died every time, the last time with no other job running; it may need more memory than there is."
+LOST = "its process died every time, the last time with no other job running; it may need more memory than this machine has."
 ONE_AT_A_TIME = threading.Lock()  # runs trained by threads of one process would share its random numbers
 
 
@@ -40,10 +40,10 @@ class StoppableProgress:
     """Progress of a training that can be stopped."""
 
     def __init__(self) -> None:
-        self.trainer: Trainer | None = None
+        self.trainer: TrainingLoop | None = None
         self.stopping = False
 
-    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
+    def begin(self, model: Model, data: DataSet, trainer: TrainingLoop) -> None:
         self.trainer = trainer
         if self.stopping:
             trainer.stop()

@@ -15,10 +15,9 @@ from torch import Tensor
 from faustnet.data import Images
 from faustnet.errors import require
 from faustnet.methods.faust import FaustRepresentative
-from faustnet.nn.layers import EmbeddingLayer
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe, as_table, differences
+from faustnet.runs.recipes import Recipe, as_table, differences, write_recipe
 from faustnet.training.evaluation import all_embeddings, all_scores
 
 THUMBNAIL = 32  # largest side in pixels of a test image; a page contains a thousand of them
@@ -48,6 +47,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
         "dataset": data.name,
         "network": network_in_words(model),
         "recipe": as_table(recipe),
+        "recipe_file": write_recipe(recipe),
         "changed": _changed(recipe),
         "environment": run.environment,
         "history": run.history,
@@ -176,7 +176,7 @@ def network_in_words(model: Model) -> str:
     widths = f"{len(settings.widths)} × {settings.widths[0]}" if alike else "–".join(map(str, settings.widths))
     kind = "" if settings.kind == "dense" else f"{settings.kind} "
     first = model.method.network[0]
-    projected = isinstance(first, EmbeddingLayer) and first.projection is not None
+    projected = first.projection is not None
     return kind + (f"{widths}, embedding {settings.embedding}" if projected else widths)
 
 

@@ -10,10 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from faustnet.errors import FaustnetError
+from faustnet.nn.old_names import current_names
 from faustnet.runs.tensor_file import ABOUT, CHECKSUM, is_intact, pack, read_tensors
 from faustnet.runs.validation import are_epoch_changes, is_epoch, parse_json
 from faustnet.system.files import PARTIAL, write_whole
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 LAST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 
@@ -42,7 +43,7 @@ class Checkpoints:
         for path in self.paths:
             path.unlink()
 
-    def save(self, trainer: Trainer, notes: dict[str, Any]) -> None:
+    def save(self, trainer: TrainingLoop, notes: dict[str, Any]) -> None:
         """Save the state of the trainer, and notes. The old checkpoints are kept until the new one is complete."""
         tensors, facts = trainer.state()
         kept = self.previous.with_name(f".{PREVIOUS}{PARTIAL}")
@@ -55,35 +56,36 @@ class Checkpoints:
         finally:
             kept.unlink(missing_ok=True)
 
-    def find(self, trainer: Trainer) -> Checkpoint | None:
+    def find(self, trainer: TrainingLoop) -> Checkpoint | None:
         """Return the last state that can be read, if there is one."""
         paths = self.paths
         for path in paths:
             if found := _read(path, trainer):
                 return found
             if path != paths[-1]:
-                logging.getLogger(__name__).warning(f"{path} is damaged: continuing from the checkpoint before it.")
+                logging.getLogger(__name__).warning(f"{path} is damaged: continuing from the previous checkpoint.")
         if not paths:
             return None
         are, them = ("is", "it") if len(paths) == 1 else ("are", "them")
         raise FaustnetError(
-            f"{' and '.join(map(str, paths))} {are} damaged or from another run: delete {them}, then resume to "
-            "start the run from the beginning."
+            f"{' and '.join(map(str, paths))} {are} damaged or from another run: delete {them}, then run "
+            "the same command again to restart the run."
         )
 
-    def restore(self, trainer: Trainer, found: Checkpoint) -> None:
+    def restore(self, trainer: TrainingLoop, found: Checkpoint) -> None:
         """Restore a state that `find` returned."""
         try:
             trainer.restore(found.tensors, found.about)
         except (RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
             raise FaustnetError(
-                f"{found.path} does not match the recipe of the run: delete it, then resume to start from the beginning."
+                f"{found.path} does not match the recipe of the run: delete it, then run the same "
+                "command again to restart the run."
             ) from None
         if found.path != self.last:
             os.replace(found.path, self.last)  # otherwise the damaged one would become the previous one
 
 
-def _read(path: Path, trainer: Trainer) -> Checkpoint | None:
+def _read(path: Path, trainer: TrainingLoop) -> Checkpoint | None:
     """Return a checkpoint, or None if it is damaged or does not match the trainer."""
     try:
         metadata, tensors = read_tensors(path)
@@ -97,8 +99,12 @@ def _read(path: Path, trainer: Trainer) -> Checkpoint | None:
             return None
     except (FaustnetError, LookupError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    expected = {f"method.{name}": tensor.shape for name, tensor in trainer.method.state_dict().items()}
-    found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("method.")}
+    expected = {name: tensor.shape for name, tensor in trainer.method.state_dict().items()}
+    learned = {name.removeprefix("method."): tensor for name, tensor in tensors.items() if name.startswith("method.")}
+    try:
+        found = {name: tensor.shape for name, tensor in current_names(learned, trainer.method).items()}
+    except RuntimeError:  # a tensor of another size
+        return None
     return Checkpoint(path, about, tensors) if found == expected else None
 
 

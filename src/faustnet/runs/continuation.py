@@ -11,7 +11,7 @@ from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe
 from faustnet.system.randomness import generator_states, seeded
 from faustnet.training.history import Epoch
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 NEW_OPTIMISER = "the optimiser starts anew, because a finished run has no optimiser state"
 
@@ -35,10 +35,10 @@ def check_epochs_left(epochs: int, done: int) -> None:
 
 
 def finished_state(
-    model: Model, history: list[dict[str, Any]], trainer: Trainer
+    model: Model, history: list[dict[str, Any]], trainer: TrainingLoop
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return a state for `Trainer.restore` after the last epoch of a finished training. It has no state of the optimiser,
-    and new random numbers."""
+    """Return a state for `TrainingLoop.restore` after the last epoch of a finished training, without optimiser state
+    and with new random numbers."""
     names = tuple(trainer.train.class_names)
     require(
         model.class_names == names,

@@ -21,7 +21,7 @@ from faustnet.system.environment import environment
 from faustnet.system.files import is_partial, read_limited, write_whole
 from faustnet.system.locks import LOCK
 from faustnet.training.history import history_csv
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
 HISTORY_TABLE = "history.csv"  # the history for spreadsheets
@@ -70,7 +70,10 @@ class Run:
     def refuse_existing(self) -> None:
         """Raise an error if the folder contains anything but partial files."""
         if self.folder.exists() and (not self.folder.is_dir() or any(not _is_leftover(p) for p in self.folder.iterdir())):
-            raise FaustnetError(f"{self.folder} already exists: choose another folder (out), or continue the run (resume).")
+            raise FaustnetError(
+                f"{self.folder} already exists: choose another --out, or continue the run with "
+                "--resume (resume=True in Python)."
+            )
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -222,7 +225,7 @@ class Run:
         self._environment = now
         self.write_json(ENVIRONMENT, now)
 
-    def save(self, trainer: Trainer) -> None:
+    def save(self, trainer: TrainingLoop) -> None:
         """Write a checkpoint, and the history so far. The history of a finished training is kept until its continuation is
         complete."""
         if self._changed is not None:
@@ -234,13 +237,13 @@ class Run:
         if not self.has_result:
             self.write_history(trainer)
 
-    def write_history(self, trainer: Trainer) -> None:
+    def write_history(self, trainer: TrainingLoop) -> None:
         """Write the history so far, as JSON and as CSV."""
         self.write_json(HISTORY, [asdict(epoch) for epoch in trainer.history])
         table = history_csv(trainer.history, trainer.method.learners, trainer.method.voters)
         self.write(HISTORY_TABLE, table.encode())
 
-    def restore(self, trainer: Trainer, recipe: Recipe | None = None) -> None:
+    def restore(self, trainer: TrainingLoop, recipe: Recipe | None = None) -> None:
         """Restore the last checkpoint, or the end of a finished training, if there is one. `recipe` is that of the trainer,
         if it has another number of epochs than that of the run."""
         if recipe is not None and recipe.training.epochs != self.recipe.training.epochs:
@@ -257,7 +260,7 @@ class Run:
             trainer.restore(*state)
             logging.getLogger(__name__).warning(f"{self.folder}: {NEW_OPTIMISER}.")
 
-    def _note_epochs(self, before: int, trainer: Trainer, changes: list[dict[str, int]], done: int) -> None:
+    def _note_epochs(self, before: int, trainer: TrainingLoop, changes: list[dict[str, int]], done: int) -> None:
         """Record it if the run had another number of epochs before."""
         epochs = trainer.settings.epochs
         self.epoch_changes = list(changes)

@@ -14,7 +14,7 @@ from faustnet.runs.recipes import Recipe
 from faustnet.runs.start import started
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import evaluating
-from faustnet.training.schedules.sequential import TorchUpdates
+from faustnet.training.optimisers.updates import Updates
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def learn(
     own = [_samples(source, number, name, before) for number, name in enumerate(class_names)]
     kept = KeptRows.of(own, recipe.options["representatives"], class_names).to(device)
     method = model.method
-    updates = TorchUpdates(recipe.optimiser.create(), method, method.parameters())
+    updates = recipe.optimiser.create().updates(method, [method.parameters()])
     updates.restore(before.optimiser if before is not None else {})
     with seeded(recipe.seed, device):
         method.start(kept)
@@ -86,7 +86,7 @@ def _samples(source: ImageSource, number: int, name: str, before: Learned | None
     return torch.cat([torch.stack(different), new])
 
 
-def _train(method: Method, train: Source, updates: TorchUpdates, recipe: Recipe) -> float:
+def _train(method: Method, train: Source, updates: Updates, recipe: Recipe) -> float:
     """Train on all images, and return the mean loss."""
     rate, total = torch.tensor(recipe.optimiser.learning_rate), 0.0
     method.train()

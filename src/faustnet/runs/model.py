@@ -12,6 +12,7 @@ from torch import Tensor
 from faustnet.data import DataSet, Images, ImageSource, Scaling, load_data
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
+from faustnet.nn.old_names import current_names
 from faustnet.nn.references import REFERENCE_KINDS, known_score, references_from
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
 from faustnet.runs.recipes import Recipe, as_table, recipe_from
@@ -95,7 +96,8 @@ class Model:
             channels in (1, 3), f"This model was trained on rows of {channels} numbers, not on images: choose another model."
         )
         require(
-            self.of_bytes, "This model was not trained on pixels from 0 to 255, as image files have: choose another model."
+            self.of_bytes,
+            "Image files have pixels from 0 to 255, but this model was trained on other values: choose another model.",
         )
         return self.shape
 
@@ -144,29 +146,25 @@ class Model:
         votes = scores.argmax(dim=2).T.tolist()
         names = [self.class_names[number] for number in best.indices.tolist()]
         if reject:
-            accepted = zip(names, self._accepted(scores).tolist(), strict=True)
-            names = [name if known else UNKNOWN for name, known in accepted]
+            if self.threshold is None:
+                raise FaustnetError(
+                    "This model has no rejection threshold yet: run 'faustnet calibrate RUN' or call Model.calibrate first."
+                )
+            accepted = (known_score(scores) >= self.threshold).tolist()
+            names = [name if known else UNKNOWN for name, known in zip(names, accepted, strict=True)]
         return [
             Prediction(name, score, [self.class_names[vote] for vote in voters])
             for name, score, voters in zip(names, best.values.tolist(), votes, strict=True)
         ]
 
-    def _accepted(self, scores: Tensor) -> Tensor:
-        """Return whether images are close enough to a class. (voters, n, C) → (n,)"""
-        if self.threshold is None:
-            raise FaustnetError(
-                "This model has no rejection threshold yet: run 'faustnet calibrate RUN' or call Model.calibrate first."
-            )
-        return known_score(scores) >= self.threshold
-
     def predict_early(self, pixels: Tensor | np.ndarray, threshold: float) -> list[EarlyPrediction]:
         """Predict the class of each image with early exit. For FAUST only.
 
-        An image exits after the first layer where the mean score of the layers so far is higher for one class than for all
-        others by at least `threshold`.
+        After each layer, the scores of the layers so far are averaged. An image exits if the best class leads by at least
+        `threshold`.
         """
         source = self.source(self.images(pixels))
-        require(threshold >= 0, f"threshold, the margin for early exit, must be 0 or more, got {threshold}.")
+        require(threshold >= 0, f"threshold (--exit-margin) must be 0 or more, got {threshold}.")
         found: list[EarlyPrediction] = []
         with evaluating(self.method):
             for chunk in chunks(source, self.method):
@@ -215,8 +213,10 @@ class Model:
         return grown.to(images.labels.device)
 
     def calibrate(self, pixels: Tensor | np.ndarray, accept: float = 0.95) -> "Model":
-        """Return this model with a threshold for `predict(…, reject=True)` that accepts the fraction `accept` of these
-        images, which must be of its classes and not used for training.
+        """Return this model with a threshold for `predict(…, reject=True)`.
+
+        The threshold accepts the fraction `accept` of these images. They must be of the model's classes, and must not have
+        been used for training.
 
         All FAUST methods support it, except faust-prototype with network.length "free": there, inputs that barely activate
         a layer are closest to every prototype.
@@ -234,7 +234,7 @@ class Model:
     def measure(self, images: Images, layers: Sequence[int] | None = None, *, early_exit: bool = False) -> dict[str, Any]:
         """Return the accuracy on these images and the cost of a prediction, as values for JSON."""
         source = self.source(images)
-        require(layers is None or not early_exit, "layers must be left out for early exit, which uses all layers in order.")
+        require(layers is None or not early_exit, "layers and early exit exclude each other: leave out one of them.")
         exits = (
             {"early_exit": [asdict(line) for line in early_exits(self._faust("Early exit"), source)]} if early_exit else {}
         )
@@ -271,7 +271,7 @@ class Model:
         recipe, old = recipe_from(as_table(state["recipe"])), state["method"]
         with seeded(0):
             method = recipe.build_method(state["shape"], len(state["class_names"])).to(_dtype(old))
-        method.load_state_dict(old.state_dict())
+        method.load_state_dict(current_names(old.state_dict(), method))
         vars(self).update(state, recipe=recipe, method=method.eval())
 
 

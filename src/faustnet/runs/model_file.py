@@ -11,6 +11,7 @@ from torch import Tensor
 from faustnet.data import Scaling
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Method
+from faustnet.nn.old_names import current_names
 from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.runs.tensor_file import ABOUT, Tensors, is_intact, pack
 from faustnet.system.randomness import seeded
@@ -55,7 +56,9 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
         if len(recipe.network.widths) > len(weights):
             raise ValueError("it has fewer tensors than layers")
         with torch.device("meta"):  # needs no memory, whatever the recipe says
-            check_weights(recipe.build_method(shape, len(names)), weights, source)
+            empty = recipe.build_method(shape, len(names))
+        weights = current_names(weights, empty)
+        check_weights(empty, weights, source)
         with seeded(0):
             method = recipe.build_method(shape, len(names)).to(dtype)
     except MALFORMED as error:

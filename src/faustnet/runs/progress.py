@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from faustnet.data import DataSet
@@ -11,7 +12,7 @@ from faustnet.errors import printable
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe
 from faustnet.training.history import Epoch
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 CELL = 9  # characters per column
 UNEVEN = 3  # ratio of the largest to the smallest class from which a warning is printed
@@ -36,7 +37,7 @@ class ConsoleProgress:
         self.task: TaskID | None = None
         self.epochs = self.voters = 0
 
-    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
+    def begin(self, model: Model, data: DataSet, trainer: TrainingLoop) -> None:
         recipe, method = model.recipe, model.method
         self.epochs, self.voters = trainer.epochs, len(method.voters)
         shape = "×".join(map(str, model.shape))
@@ -47,7 +48,7 @@ class ConsoleProgress:
         self.console.print(
             f"{recipe.method} on {printable(data.name)}: {len(trainer.train.labels):,} training images of {shape}, "
             f"{len(model.class_names)} classes\n"
-            f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} an epoch, "
+            f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} per epoch, "
             f"{trainer.schedule.about} on {trainer.device.type}"
         )
         if recipe.start.model:
@@ -88,17 +89,16 @@ def _note_on_start(recipe: Recipe) -> str:
     return f"starting from the weights of {recipe.start.model}{frozen}"
 
 
-def _notes_on_streaming(data: DataSet, trainer: Trainer) -> list[str]:
+def _notes_on_streaming(data: DataSet, trainer: TrainingLoop) -> list[str]:
     """Say whether images in shards are read during training, or were read before it."""
     pixels = data.train.pixels
     if isinstance(pixels, torch.Tensor):
         return []
-    size = f"{pixels.size / 1e9:.1f} GB" if pixels.size >= 1e8 else f"{pixels.size / 1e6:.1f} MB"
-    how = "are read from disk during training" if trainer.schedule.feed.streams else "fit in memory and were read into it"
-    return [f"{size} of images {how}"]
+    how = "are read from the disk during training" if trainer.schedule.feed.streams else "were loaded into memory"
+    return [f"{decimal(pixels.size)} of images {how}"]
 
 
-def _notes_on_classes(data: DataSet, trainer: Trainer) -> list[str]:
+def _notes_on_classes(data: DataSet, trainer: TrainingLoop) -> list[str]:
     """Warn about uneven classes, classes with few training images, and classes without test images."""
     names = data.class_names
     trained, tested = (torch.bincount(x, minlength=len(names)).tolist() for x in (trainer.train.labels, data.test.labels))
@@ -107,7 +107,7 @@ def _notes_on_classes(data: DataSet, trainer: Trainer) -> list[str]:
     if most >= UNEVEN * least and not trainer.settings.balance:
         large, small = names[trained.index(most)], names[trained.index(least)]
         lines.append(
-            f"uneven classes: {large!r} has {most:,} training images and {small!r} {least:,}; "
+            f"imbalanced classes: {large!r} has {most:,} training images and {small!r} {least:,}; "
             "--set training.balance=true draws all classes equally often"
         )
     if few := [f"{name!r} {count}" for name, count in zip(names, trained, strict=True) if count < FEW]:

@@ -19,8 +19,8 @@ from faustnet.runs.start import started, starting_model
 from faustnet.system.locks import check_unlocked, folder_lock
 from faustnet.training.distributed import Communicator, RankGrid, SingleProcess, current_ranks
 from faustnet.training.history import Epoch
+from faustnet.training.loop import Diverged, TrainingLoop
 from faustnet.training.signals import stopped_by_signals
-from faustnet.training.trainer import Diverged, Trainer
 
 SAVE_EVERY = 1.0  # smallest number of seconds between checkpoints; an interrupted run is saved at once
 
@@ -32,7 +32,7 @@ class Stopped(KeyboardInterrupt):
 class Progress(Protocol):
     """Receives the events of a training."""
 
-    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None: ...
+    def begin(self, model: Model, data: DataSet, trainer: TrainingLoop) -> None: ...
     def batch(self) -> None: ...
     def epoch(self, epoch: Epoch) -> None: ...
     def end(self) -> None: ...
@@ -104,7 +104,7 @@ def _is_finished(run: Run, recipe: Recipe, resume: bool, locks: ExitStack) -> bo
     return run.conclude() and not changed
 
 
-def _train(run: Run, trainer: Trainer, progress: Progress) -> None:
+def _train(run: Run, trainer: TrainingLoop, progress: Progress) -> None:
     """Train to the end, and write checkpoints."""
     saved = -math.inf
 
@@ -157,7 +157,7 @@ def _read_data(recipe: Recipe, data_dir: Path | None, start: Model | None) -> Da
 
 def _set_up_equally(
     recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator, start: Model | None
-) -> tuple[Model, Trainer]:
+) -> tuple[Model, TrainingLoop]:
     """Set up, and check that all ranks have the same data."""
     found = set_up(recipe, data, device, communicator, start)
     if not communicator.alone:
@@ -172,7 +172,7 @@ def set_up(
     device: torch.device,
     communicator: Communicator | None = None,
     start: Model | None = None,
-) -> tuple[Model, Trainer]:
+) -> tuple[Model, TrainingLoop]:
     """Return an untrained model, or one with the weights of `start`, and a trainer for it."""
     images, held_out = validation_split(recipe, data)
     recipe.data.augmentation.check(images.shape)
@@ -184,7 +184,7 @@ def set_up(
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     evaluated = model.source(held_out.to(device))
     settings = recipe.training, recipe.optimiser, recipe.seed
-    return model, Trainer(model.method, source, evaluated, *settings, communicator)
+    return model, TrainingLoop(model.method, source, evaluated, *settings, communicator)
 
 
 def validation_split(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
@@ -200,12 +200,12 @@ def _open_to_resume(folder: Path, recipe: Recipe, change_epochs: bool) -> Run:
             check_schedule(recipe)
             continue
         raise FaustnetError(
-            f"{key} must be {begun!r} to resume {folder}, got {asked!r}: use the first value, or start a new run."
+            f"{key} must be {begun!r} to resume {folder}, got {asked!r}: use the recipe of the run, or start a new run."
         )
     return run
 
 
-def _write_result(run: Run, model: Model, trainer: Trainer, test: Images) -> None:
+def _write_result(run: Run, model: Model, trainer: TrainingLoop, test: Images) -> None:
     """Write the history, the model and its metrics on the test images, and remove the checkpoints."""
     result = model.measure(test.to(trainer.device))
     history = trainer.history

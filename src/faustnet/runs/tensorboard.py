@@ -16,7 +16,7 @@ from faustnet.runs.recipes import dotted, write_recipe
 from faustnet.runs.session import Progress
 from faustnet.system.files import write_whole
 from faustnet.training.history import Epoch, curves
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 FOLDER = "tensorboard"  # in the run folder
 
@@ -45,7 +45,7 @@ class TensorBoard:
                 "TensorBoard files need the package tensorboard: install it with pip install 'faustnet[tensorboard]'."
             ) from None
 
-    def begin(self, model: Model, data: DataSet, trainer: Trainer) -> None:
+    def begin(self, model: Model, data: DataSet, trainer: TrainingLoop) -> None:
         self.model, self.trainer = model, trainer
         self.other.begin(model, data, trainer)
 

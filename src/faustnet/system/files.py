@@ -57,7 +57,7 @@ def read_limited(path: Path, largest: int) -> bytes:
     """Read a regular file of at most this number of bytes. Anything else, such as a pipe, is a ValueError."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
-        raise ValueError(f"it is not a file of at most {largest:,} bytes")
+        raise ValueError(f"it is not a regular file, or has more than {largest:,} bytes")
     return path.read_bytes()
 
 

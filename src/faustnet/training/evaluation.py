@@ -3,8 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from faustnet.methods import Faust, Method, Source
+from faustnet.methods import Faust, Method, Source, evaluating
 from faustnet.nn.references import score_margin
 
 CPU_CHUNK, GPU_CHUNK = 2000, 10_000  # images scored at once, at most
@@ -31,18 +30,6 @@ class Evaluation:
     first_layers_accuracy: list[float]  # of voters {1}, {1, 2}, … together
     confusion: list[list[int]]  # rows: true classes; columns: predicted classes
     forward_passes: int  # per prediction
-
-
-@contextmanager
-def evaluating(method: Method) -> Iterator[None]:
-    """Use evaluation mode and no gradients in this block."""
-    training = method.training
-    method.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        method.train(training)
 
 
 @dataclass(frozen=True)
@@ -189,7 +176,7 @@ def threshold_accepting(scores: Tensor, accept: float) -> float:
 def chunks(images: Source, method: Method) -> Sequence[Tensor]:
     """Return the positions of all images in chunks whose size depends on the device and on the largest layer."""
     device = images.labels.device
-    most = MAX_VALUES // max(layer.peak_values for layer in method.network)
+    most = MAX_VALUES // method.network.peak_values
     size = max(1, min(most, GPU_CHUNK if device.type == "cuda" else CPU_CHUNK))
     return torch.arange(len(images.labels), device=device).split(size)
 

@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from faustnet.training.trainer import Trainer
+from faustnet.training.loop import TrainingLoop
 
 
 @contextmanager
-def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
+def stopped_by_signals(trainer: TrainingLoop, on_signal: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Stop the trainer after its batch on a signal; a second signal interrupts at once. One of several ranks ignores a
     second signal, because torchrun passes on signals that the ranks have already received from the terminal."""
 
     def stop() -> None:
         if trainer.stopping and trainer.communicator.alone:
             raise KeyboardInterrupt
+        on_signal()
         trainer.stop()
 
     with on_signals(stop):

@@ -1,249 +1,203 @@
-"""Training: epochs, learning rates, history, and a state that can be saved and restored at any batch."""
+"""The trainer: a method, data and an optimiser of the user's own, without a recipe or a run folder."""
 
-import math
-import time
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from faustnet.errors import FaustnetError
-from faustnet.methods import LocalMethod, Method, Source
-from faustnet.nn.precision import matmul_precision, set_compute_dtype
-from faustnet.system.randomness import generator_states, seeded, set_generator_states
-from faustnet.training.checks import check_trainable
-from faustnet.training.distributed import Communicator, RankGrid, RankPart, SingleProcess
-from faustnet.training.evaluation import evaluate, evaluating
+from faustnet.data.sources import StreamSource, all_in_memory, source_from
+from faustnet.errors import FaustnetError, require
+from faustnet.methods import Method
+from faustnet.training.distributed import Communicator, SingleProcess, current_ranks, grid_size
+from faustnet.training.distributed.world import are_several
+from faustnet.training.evaluation import Evaluation, evaluate, evaluating
 from faustnet.training.history import Epoch
-from faustnet.training.optimisers import OptimiserSettings
-from faustnet.training.schedules import SCHEDULES, Schedule, Sequential
+from faustnet.training.loop import TrainingLoop
+from faustnet.training.optimisers import AnySettings, OptimiserSettings, optimiser_from
+from faustnet.training.optimisers.own import MakeOptimiser, MakeScheduler
 from faustnet.training.settings import TrainingSettings
+from faustnet.training.signals import stopped_by_signals
+from faustnet.training.stream import StreamLoop
 
 
-class Diverged(FaustnetError):
-    """A loss or a weight is no longer finite."""
+class Callback:
+    """Base class of callbacks. A plain function is a callback with `on_epoch` only."""
+
+    def on_batch(self, trainer: "Trainer") -> None:
+        """Called after each batch. On a GPU the batch may not be finished."""
+
+    def on_epoch(self, trainer: "Trainer", epoch: Epoch) -> None:
+        """Called after each epoch and its evaluation. `trainer.stop()` ends the training."""
 
 
 class Trainer:
-    """Trains one method. Training can be stopped and continued without any difference to the result.
+    """Trains any method on any data.
 
-    On several ranks, every rank has a trainer. The first one has the history and the state of the whole training.
+    >>> trainer = Trainer(method, train=(images, labels), optimiser=lambda p: torch.optim.AdamW(p, 2e-3))
+    >>> trainer.fit(epochs=15)
+
+    The method is trained on the device that it is on.
 
     Args:
-        method: The method, on the device of `train`.
-        train: Training images.
-        held_out: Images that each evaluation uses.
-        settings: Number of epochs, batch size, schedule and so on.
-        optimiser: Optimiser and learning-rate schedule.
-        seed: Random seed of shuffling, augmentation and dropout.
-        communicator: Connection to the other ranks; None for a single process.
+        method: The method, with its network.
+        train: Training data: a pair of arrays (x, y), a pandas table and its labels, a map-style data set, an iterable data
+            set or a data loader. Labels are numbers from 0.
+        test: Data for evaluation, of the same kinds; None for none.
+        optimiser: Function that returns an optimiser of torch, or of your own, for a list of parameters. It is called once
+            for each layer. Or an `OptimiserSettings`.
+        scheduler: Function that returns a learning-rate scheduler of an optimiser; None for a constant learning rate.
+        scheduler_every: When the scheduler takes a step: after each "epoch" or after each "batch".
+        schedule: "sequential", "wavefront", "greedy", or "auto": wavefront for local methods on a GPU, otherwise sequential.
+        batch_size: Samples per batch. A data loader has its own.
+        precision: Precision of matrix products in training: "tf32" (on GPUs that support it), "float32" or "bfloat16".
+        seed: Random seed of shuffling, dropout and the choice of references. Weights are those of `method`.
+        parallel: How several ranks divide the work: "data", "layers", or a grid such as "2x2".
+        callbacks: Functions of the trainer and an `Epoch`, called after each epoch, or `Callback` objects.
     """
 
     def __init__(
         self,
         method: Method,
-        train: Source,
-        held_out: Source,
-        settings: TrainingSettings,
-        optimiser: OptimiserSettings,
-        seed: int,
-        communicator: Communicator | None = None,
+        *,
+        train: Any,
+        test: Any = None,
+        optimiser: MakeOptimiser | OptimiserSettings,
+        scheduler: MakeScheduler | None = None,
+        scheduler_every: str = "epoch",
+        schedule: str = "auto",
+        batch_size: int | None = None,
+        precision: str = "tf32",
+        seed: int = 0,
+        parallel: str = "data",
+        callbacks: Sequence[Callback | Callable[["Trainer", Epoch], Any]] = (),
     ):
-        self.method, self.train, self.held_out = method, train, held_out
-        self.settings, self.optimiser, self.seed = settings, optimiser, seed
-        self.communicator = communicator or SingleProcess()
-        self.communicator.begin()
-        self.device = train.labels.device
-        self.batches = len(train.labels) // settings.batch_size  # in an epoch
-        if self.batches < 1:
-            raise FaustnetError(
-                f"training.batch_size must be at most the number of training images, {len(train.labels)}, got "
-                f"{settings.batch_size}."
-            )
-        if settings.batch_size == 1 and method.network.has_batch_norm:
-            raise FaustnetError("training.batch_size must be at least 2 for networks with batch norm, got 1.")
-        labels = train.labels.cpu()
-        self.members = [(labels == label).nonzero()[:, 0] for label in labels.unique()] if settings.balance else None
-        set_compute_dtype(method, settings.precision)
-        self.schedule = self._schedule()
-        self.history: list[Epoch] = []
-        self.batch = 0  # the next batch of this epoch
-        self.seconds = 0.0  # spent on this epoch
-        self.rate = 0.0  # of the last step
-        self.stopping = False
-        with seeded(seed + 1, self.device):  # the weights were drawn from `seed`
-            method.start(train)
-            self._generators = generator_states(self.device)
-        check_trainable(method, train, settings.batch_size)
-        self.schedule.enter(0)
-
-    def _schedule(self) -> Schedule:
-        name, optimiser = self.settings.schedule, self.optimiser.create()
-        if isinstance(self.communicator, RankGrid):
-            if name == "greedy":
-                raise FaustnetError(
-                    "training.schedule=greedy runs in one process: use another schedule, or start without torchrun."
-                )
-            return Sequential(self.method, self.train, optimiser, RankPart(self.method, self.communicator))
-        if name == "auto":
-            name = "wavefront" if self.device.type == "cuda" and isinstance(self.method, LocalMethod) else "sequential"
-        return SCHEDULES[name](self.method, self.train, optimiser)
+        require(isinstance(method, Method), f"method must be a faustnet method, got {type(method).__name__}.")
+        example, classes = method.network.example, method.classes
+        self.method, self.callbacks, self.seed = method, list(callbacks), seed
+        self.train = source_from(train, "train", example, classes, batch_size or 64)
+        self.test = None
+        if test is not None:
+            self.test = all_in_memory(source_from(test, "test", example, classes), "test", example, classes)
+            _check_known(self.train.labels, self.test.labels)
+        self.optimiser = _optimiser(optimiser, scheduler, scheduler_every, method)
+        size = self.train.batch_size if isinstance(self.train, StreamSource) else batch_size or 64
+        require(
+            batch_size in (None, size),
+            f"batch_size must be that of the data loader, {size}, got {batch_size}: leave it out.",
+        )
+        self.settings = TrainingSettings(epochs=1, batch_size=size, schedule=schedule, precision=precision)
+        self.communicator = _communicator(parallel, example.device)
+        self.loop: TrainingLoop | None = None
 
     @property
-    def epochs(self) -> int:
-        """Number of epochs in all phases together."""
-        return self.settings.epochs * self.schedule.phases
-
-    @property
-    def finished(self) -> bool:
-        return len(self.history) == self.epochs
+    def history(self) -> list[Epoch]:
+        """Losses and accuracies of all epochs so far."""
+        return self.loop.history if self.loop else []
 
     def stop(self) -> None:
-        """Make `run` return after the current batch."""
-        self.stopping = True
+        """End the training after the current batch."""
+        assert self.loop is not None
+        self.loop.stop()
 
-    def run(self, on_batch: Callable[[], None], on_epoch: Callable[[Epoch], None]) -> bool:
-        """Train until the end, or until `stop` is called, and return whether the training is complete.
+    def fit(self, epochs: int = 1, *, verbose: bool = True) -> "Trainer":
+        """Train for a number of epochs, and prepare the method for predictions. A second call trains further.
 
-        `on_batch` is called after each batch and `on_epoch` after each epoch, where it may save the state.
+        Ctrl-C stops after the current batch, and raises KeyboardInterrupt; another call continues from there.
+
+        Args:
+            epochs: Number of epochs, beside those of earlier calls.
+            verbose: Whether to print a line for each epoch.
         """
-        with seeded(self.seed, self.device):
-            set_generator_states(self._generators, self.device)
-            while not (self.finished or self.communicator.stops_now(self.stopping)):
-                if self.schedule.phase != self._phase:
-                    self.schedule.enter(self._phase)
-                with matmul_precision(self.settings.precision):
-                    complete = self._train_epoch(on_batch)
-                if complete:
-                    self._close_epoch()
-                self._generators = generator_states(self.device)
-                if complete:
-                    on_epoch(self.history[-1])
-        self.schedule.release()
-        return self.finished
+        require(isinstance(epochs, int) and epochs >= 1, f"epochs must be a whole number of at least 1, got {epochs!r}.")
+        loop = self._loop(epochs)
+        interrupted = False
 
-    @property
-    def _phase(self) -> int:
-        """The phase of the next epoch."""
-        return min(len(self.history) // self.settings.epochs, self.schedule.phases - 1)
+        def on_epoch(epoch: Epoch) -> None:
+            if verbose and self.communicator.is_first:
+                print(_line(epoch, loop.epochs), flush=True)
+            for callback in self.callbacks:
+                (callback.on_epoch if isinstance(callback, Callback) else callback)(self, epoch)
 
-    def _train_epoch(self, on_batch: Callable[[], None]) -> bool:
-        """Train on the rest of this epoch, or until a stop, and return whether it is complete. Nothing in the loop waits for
-        the device."""
-        self.method.train()
-        self.method.mark_ready(False)
-        begin = time.perf_counter()
-        epoch, size = len(self.history), self.settings.batch_size
-        shuffle = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
-        count = len(self.train.labels)
-        order = torch.randperm(count, generator=shuffle) if self.members is None else balanced(self.members, count, shuffle)
-        place = epoch % self.settings.epochs  # in its phase
-        self.method.enter_epoch(place / max(1, self.settings.epochs - 1))
-        first_step = place * self.batches
-        steps = self.settings.epochs * self.batches
-        rates = [self.optimiser.rate(first_step + batch, steps) for batch in range(self.batches)]
-        batches = order[: self.batches * size].view(self.batches, size)
-        with self.schedule.feed.reading(batches, self.batch):
-            self.schedule.begin(batches, torch.tensor(rates, dtype=torch.float64), self.batch)
-            while self.batch < self.batches and not self.communicator.stops(self.stopping):
-                self.schedule.step()
-                self.batch += 1
-                on_batch()
-            self.schedule.drain()
-        complete = self.batch == self.batches
-        if complete:
-            self.rate = rates[-1]
-            self._check_finite()  # waits for the device
-        self.seconds += time.perf_counter() - begin
-        return complete
+        def on_batch() -> None:
+            for callback in self.callbacks:
+                if isinstance(callback, Callback):
+                    callback.on_batch(self)
 
-    def _check_finite(self) -> None:
-        if what := self._not_finite():
-            raise Diverged(
-                f"{what} is no longer finite in epoch {len(self.history) + 1}: "
-                f"try a learning rate below {self.optimiser.learning_rate:g}, or a warm-up."
-            )
+        def on_signal() -> None:
+            nonlocal interrupted
+            interrupted = True
 
-    def _not_finite(self) -> str | None:
-        for number, loss in zip(self.schedule.layers, self.schedule.totals.tolist(), strict=True):
-            if not math.isfinite(loss):
-                learners = self.method.learners
-                return f"The loss of {learners[number]}" if len(learners) > 1 else "The loss"
-        for name, parameter in self.method.named_parameters():
-            if not parameter.isfinite().all():
-                owner, _, *rest = name.split(".")
-                return f"A weight of layer {int(rest[0]) + 1}" if owner == "network" else f"A weight of the {owner}"
-        return None
+        with stopped_by_signals(loop, on_signal):
+            loop.run(on_batch, on_epoch)
+        loop.stopping = False
+        if self.communicator.is_first:
+            with evaluating(self.method):
+                self.method.make_ready(self.train)
+        self.method.eval()
+        if interrupted:
+            raise KeyboardInterrupt
+        return self
 
-    def _close_epoch(self) -> None:
-        """Evaluate, add an epoch to the history, and start the next epoch."""
-        losses: list[float | None] = [None] * (len(self.schedule.layers) * self.schedule.phases)
-        for layer, loss in zip(self.schedule.layers, self.schedule.totals.tolist(), strict=True):
-            losses[layer] = loss / self.batches
-        number = len(self.history) + 1
-        due = number % self.settings.evaluate_every == 0 or number == self.epochs
-        alone, first, accuracy = self._evaluated() if due and self.communicator.is_first else ([], [], None)
-        self.history.append(Epoch(number, losses, alone, first, accuracy, self.rate, self.seconds))
-        self.batch, self.seconds = 0, 0.0
-        self.schedule.totals.zero_()
+    def evaluate(self, data: Any = None) -> Evaluation:
+        """Evaluate the method on the test data, or on other data of the same kinds."""
+        source = self.test
+        if data is not None:
+            example, classes = self.method.network.example, self.method.classes
+            source = all_in_memory(source_from(data, "data", example, classes), "data", example, classes)
+        if source is None:
+            raise FaustnetError("data must be given, because the trainer has no test data.")
+        return evaluate(self.method, source)
 
-    def _evaluated(self) -> tuple[list[float | None], list[float | None], float | None]:
-        """Return the accuracy of each voter, of the first ones together, and of all whose layers have begun to train."""
-        with evaluating(self.method):
-            self.method.make_ready(self.train)
-        layers, begun = len(self.method.network), self.schedule.layers.stop
-        by_layer = len(self.method.voters) == layers
-        result = evaluate(self.method, self.held_out, range(1, begun + 1) if by_layer and begun < layers else None)
-        known = begun if by_layer else len(self.method.voters)
-        alone, first = (
-            [value if number < known else None for number, value in enumerate(values)]
-            for values in (result.layer_accuracy, result.first_layers_accuracy)
+    def _loop(self, epochs: int) -> TrainingLoop:
+        """Return the training loop, which is made for the first epochs and extended for more."""
+        if self.loop is None:
+            kind = StreamLoop if isinstance(self.train, StreamSource) else TrainingLoop
+            held_out = self.test if self.test is not None else self.train
+            every = 1 if self.test is not None else sys.maxsize  # without test data, only the losses are recorded
+            settings = replace(self.settings, epochs=epochs, evaluate_every=every)
+            made = (self.method, self.train, held_out, settings, self.optimiser, self.seed, self.communicator)
+            self.loop = kind(*made, evaluate_last=self.test is not None)
+            if not self.communicator.alone:
+                self.loop.restore(*self.communicator.broadcast(self.loop.state_on_host()))
+            for note in self.loop.notes:
+                print(note, file=sys.stderr)
+        else:
+            self.loop.extend(epochs)
+        return self.loop
+
+
+def _optimiser(given: Any, scheduler: MakeScheduler | None, every: str, method: Method) -> AnySettings:
+    if isinstance(given, OptimiserSettings):
+        require(scheduler is None, "scheduler must be None with OptimiserSettings, which have a learning-rate schedule.")
+        return given
+    require(
+        callable(given) and not isinstance(given, torch.optim.Optimizer),
+        f"optimiser must be a function of a list of parameters, got {type(given).__name__}: "
+        "try lambda parameters: torch.optim.AdamW(parameters, lr=1e-3).",
+    )
+    return optimiser_from(given, scheduler, every, method)
+
+
+def _communicator(parallel: str, device: torch.device) -> Communicator:
+    ranks = current_ranks()
+    if ranks is None:
+        require(
+            not are_several(),
+            "WORLD_SIZE is above 1, but this process has not joined the other ranks: train inside "
+            "`with faustnet.join_ranks():`.",
         )
-        return alone, first, result.accuracy
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return all that `restore` needs: tensors, and values for JSON."""
-        tensors = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
-        tensors |= {f"generator.{name}": tensor for name, tensor in self._generators.items()}
-        if self.schedule.phase == self._phase:  # the next phase starts with a fresh optimiser
-            tensors |= {f"optimiser.{name}": tensor for name, tensor in self.schedule.state().items()}
-        facts = {"history": [asdict(epoch) for epoch in self.history], "batch": self.batch, "seconds": self.seconds}
-        return tensors | {"totals": self.schedule.totals}, facts
-
-    def state_on_host(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the state with all tensors on the CPU, for another process."""
-        tensors, facts = self.state()
-        return {name: tensor.cpu() for name, tensor in tensors.items()}, facts
-
-    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Continue from another trainer's state; everything else about the two must be the same."""
-        groups: dict[str, dict[str, Tensor]] = {"method": {}, "generator": {}, "optimiser": {}}
-        for name, tensor in tensors.items():
-            if name != "totals":
-                group, rest = name.split(".", 1)
-                groups[group][rest] = tensor
-        self.method.load_state_dict(groups["method"])
-        self.history = [Epoch(**epoch) for epoch in facts["history"]]
-        self.batch, self.seconds = int(facts["batch"]), float(facts["seconds"])
-        if len(self.history) > self.epochs or not 0 <= self.batch < self.batches:
-            raise ValueError("the state is of another training")
-        self.schedule.enter(self._phase)
-        self.schedule.totals.copy_(tensors["totals"])
-        self.schedule.restore(groups["optimiser"])
-        self._generators = groups["generator"]
-        with seeded(self.seed, self.device):
-            set_generator_states(self._generators, self.device)  # to find out now whether they are valid
+        return SingleProcess()
+    return ranks.grid(*grid_size(parallel, ranks.count), device)
 
 
-def balanced(members: Sequence[Tensor], count: int, generator: torch.Generator) -> Tensor:
-    """Return positions in random order, equally many of every class up to one; a class's positions, (n_c,), appear equally
-    often up to one. → (count,)"""
-    share = -(-count // len(members))
-    found = []
-    for own in members:
-        rounds = [own[torch.randperm(len(own), generator=generator)] for _ in range(-(-share // len(own)))]
-        found.append(torch.cat(rounds)[:share])
-    turns = torch.stack(found, dim=1).flatten()[:count]  # one of each class at a time
-    return turns[torch.randperm(count, generator=generator)]
+def _check_known(train: torch.Tensor, test: torch.Tensor) -> None:
+    new = sorted(set(test.unique().tolist()) - set(train.unique().tolist()))
+    require(not new, f"test must have only labels that train has, got {new[:5]}: add samples of these classes to train.")
+
+
+def _line(epoch: Epoch, epochs: int) -> str:
+    losses = [loss for loss in epoch.losses if loss is not None]
+    accuracy = "" if epoch.accuracy is None else f"  accuracy {epoch.accuracy:.2%}"
+    return f"epoch {epoch.epoch}/{epochs}  loss {sum(losses) / len(losses):.4f}{accuracy}  {epoch.seconds:.1f} s"

@@ -7,7 +7,7 @@ from typing import Any
 from faustnet.data import STREAM, Augmentation
 from faustnet.errors import require
 from faustnet.methods import Method, PredictionSettings, build, method_named
-from faustnet.nn.network import NetworkSettings, Shape
+from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.runs.recipes.values import convert_values
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
@@ -25,8 +25,8 @@ class DataSettings:
         cutout: Side of the random square that is hidden, in pixels.
         rotation: Largest angle of a random rotation, in degrees, in both directions.
         zoom: Largest change of the height and width, as a fraction.
-        image_size: For folders of images: height and width in pixels; 0 keeps the size if all images have the same small
-            size, and is 32 otherwise.
+        image_size: For folders of images: height and width in pixels. 0: if all images have the same size of at most 64×64,
+            they keep it; otherwise they are resized to 32×32.
         strict: For folders of images: whether an unreadable file is an error instead of being skipped.
         stream: For folders of shards: whether to read images from disk during training: "always", "never", or "auto" (if
             they do not fit in memory).
@@ -48,7 +48,7 @@ class DataSettings:
         require(0 <= self.zoom < 1, f"data.zoom must be at least 0 and below 1, got {self.zoom}.")
         require(
             0 <= self.image_size <= LARGEST_IMAGE,
-            f"data.image_size must be from 1 to {LARGEST_IMAGE} pixels, or 0 to keep the size, got {self.image_size}.",
+            f"data.image_size must be from 1 to {LARGEST_IMAGE} pixels, or 0 for automatic, got {self.image_size}.",
         )
         require(self.stream in STREAM, f"data.stream must be one of {', '.join(STREAM)}, got {self.stream!r}.")
 

@@ -61,7 +61,10 @@ def set_key(table: dict[str, Any], assignment: str) -> None:
 def assigned(assignment: str) -> tuple[str, Any]:
     """Return the key and the value of an assignment. The value is TOML; anything else is a string."""
     key, separator, text = assignment.partition("=")
-    require(bool(separator), f"A recipe key must be set as KEY=VALUE, such as training.epochs=3, got {assignment!r}.")
+    require(
+        bool(separator),
+        f"A recipe key must be set with --set KEY=VALUE, such as --set training.epochs=3, got {assignment!r}.",
+    )
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):

@@ -199,7 +199,8 @@ def balanced_stages(costs: Sequence[int], stages: int) -> list[range]:
     """Divide layers into stages of at least one layer, such that the cost of the most expensive stage is smallest."""
     require(
         stages <= len(costs),
-        f"--parallel needs at least {stages} layers for these ranks, got {len(costs)}: start fewer, or use --parallel data.",
+        f"--parallel needs at least {stages} layers for {stages} groups of ranks, got {len(costs)}: "
+        "start fewer ranks, or use --parallel data.",
     )
     sums = [0, *accumulate(costs)]
     # For the first n layers: the smallest cost of the most expensive of s + 1 stages, and the start of the last stage.

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from faustnet.nn.row_shard import RowShard
+from faustnet.nn.structure import Structure, activation, empty_rows, in_memory_order, map_tensors, tensors
 from faustnet.system.randomness import generator_states, set_generator_states
 from faustnet.training.distributed.communicator import RankGrid
 
@@ -21,18 +22,17 @@ class RowShapes:
 
     total: int
     shard: RowShard | None
-    received: list[Tensor]
+    received: list[Structure]
 
-    def empty(self, number: int) -> Tensor:
+    def empty(self, number: int) -> Structure:
         """Return zeros for the own rows of a layer's input."""
-        like = self.received[number]
-        return like.new_zeros(self.total if self.shard is None else self.shard.counts[self.shard.rank], *like.shape[1:])
+        rows = self.total if self.shard is None else self.shard.counts[self.shard.rank]
+        return map_tensors(lambda like: empty_rows(like, rows).zero_(), self.received[number])
 
     def draw_dropout(self, number: int, dropout: float) -> None:
         """Draw the random numbers of a layer's dropout."""
         if dropout:
-            like = self.received[number]
-            torch.nn.functional.dropout(like.new_ones(self.total, *like.shape[1:]), dropout)
+            torch.nn.functional.dropout(empty_rows(activation(self.received[number]), self.total).fill_(1), dropout)
 
 
 class Link:
@@ -43,7 +43,7 @@ class Link:
         self.before, self.after = grid.rank - grid.row_ranks, grid.rank + grid.row_ranks
         self.is_first, self.is_last = grid.stage == 0, grid.stage == grid.stages - 1
         self.group, self.shapes, self.layers = grid.device_group, shapes, layers
-        self.device = shapes.received[0].device
+        self.device = activation(shapes.received[0]).device
         self.with_generator = with_generator
         self.expected: deque[_Message] = deque()
         self.sent: deque[_Message] = deque()
@@ -55,7 +55,7 @@ class Link:
             rows = self.shapes.empty(self.layers.start)
             self.expected.append(_Message(dist.irecv, rows, state, self.before, self.group))
 
-    def receive(self) -> Tensor:
+    def receive(self) -> Structure:
         """Return the rows of the next batch."""
         message = self.expected.popleft()
         message.wait()
@@ -63,11 +63,11 @@ class Link:
             set_generator_states(generator_states(self.device) | {self.device.type: message.state}, self.device)
         return message.rows
 
-    def send(self, rows: Tensor) -> None:
+    def send(self, rows: Structure) -> None:
         if self.is_last:
             return
         state = self._generator() if self.with_generator else None
-        self.sent.append(_Message(dist.isend, rows.contiguous(), state, self.after, self.group))
+        self.sent.append(_Message(dist.isend, rows, state, self.after, self.group))
         if len(self.sent) > IN_FLIGHT:
             self.sent.popleft().wait()
 
@@ -88,13 +88,14 @@ class _Message:
     def __init__(
         self,
         move: Callable[..., dist.Work | None],
-        rows: Tensor,
+        rows: Structure,
         state: Tensor | None,
         rank: int,
         group: dist.ProcessGroup,
     ):
         self.rows, self.state = rows, state
-        self.works = [move(rows, rank, group)] if rows.numel() else []
+        self.moved = [in_memory_order(tensor) for tensor in tensors(rows)]  # keeps copies alive
+        self.works = [move(_as_sent(tensor), rank, group) for tensor in self.moved if tensor.numel()]
         if state is not None:
             self.works.append(move(state, rank))
 
@@ -102,3 +103,8 @@ class _Message:
         for work in self.works:
             assert work is not None
             work.wait()
+
+
+def _as_sent(tensor: Tensor) -> Tensor:
+    """Return a tensor as a type that all backends can send."""
+    return tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor

@@ -3,7 +3,6 @@
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,12 +11,11 @@ from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method
 from faustnet.nn.layers import Layer
 from faustnet.nn.row_shard import RowShard
+from faustnet.nn.structure import Structure, activation, select_rows
 from faustnet.system.randomness import generator_states, unchanged_generators
 from faustnet.training.distributed.communicator import RankGrid, balanced_stages, gather_tensors
 from faustnet.training.distributed.link import Link, RowShapes
-
-if TYPE_CHECKING:
-    from faustnet.training.schedules.sequential import TorchUpdates
+from faustnet.training.optimisers import Updates
 
 AHEAD = 2  # batches that a stage may be sent before it starts on them
 
@@ -33,19 +31,19 @@ class NetworkPart(ABC):
     state: dict[str, Tensor]  # of the optimiser, for layers of other processes
 
     @abstractmethod
-    def begin(self, rows: Callable[[], Tensor], left: int) -> None:
-        """Prepare for an epoch with this number of batches left; `rows()` returns those of an example batch. (R, d)"""
+    def begin(self, rows: Callable[[], Structure], left: int) -> None:
+        """Prepare for an epoch with this number of batches left; `rows()` returns those of an example batch. (R, …)"""
 
     @abstractmethod
-    def receive(self, rows: Callable[[], Tensor]) -> Tensor:
+    def receive(self, rows: Callable[[], Structure]) -> Structure:
         """Return the input of the first of the layers: own rows from `rows()`, or from the stage before."""
 
     @abstractmethod
-    def send(self, rows: Tensor) -> None:
+    def send(self, rows: Structure) -> None:
         """Pass on the activation of the last of the layers."""
 
     @abstractmethod
-    def finish(self, updates: "TorchUpdates", totals: Tensor) -> None:
+    def finish(self, updates: Updates, totals: Tensor) -> None:
         """End an epoch: the first rank gets all that the others have learned."""
 
 
@@ -58,16 +56,16 @@ class WholeNetwork(NetworkPart):
         self.layers, self.learners = range(len(method.network)), slice(None)
         self.state = {}
 
-    def begin(self, rows: Callable[[], Tensor], left: int) -> None:
+    def begin(self, rows: Callable[[], Structure], left: int) -> None:
         pass
 
-    def receive(self, rows: Callable[[], Tensor]) -> Tensor:
+    def receive(self, rows: Callable[[], Structure]) -> Structure:
         return rows()
 
-    def send(self, rows: Tensor) -> None:
+    def send(self, rows: Structure) -> None:
         pass
 
-    def finish(self, updates: "TorchUpdates", totals: Tensor) -> None:
+    def finish(self, updates: Updates, totals: Tensor) -> None:
         pass
 
 
@@ -88,7 +86,7 @@ class RankPart(NetworkPart):
         if not isinstance(method, LocalMethod):
             raise FaustnetError(f"{method.name} trains its layers together, in one process: start it without torchrun.")
         self.method, self.grid = method, grid
-        costs = [layer.multiplications for layer in method.network]
+        costs = method.network.multiplications
         self.stages = balanced_stages(costs, grid.stages)
         self.layers = self.stages[grid.stage]
         self.learners = slice(self.layers.start, self.layers.stop)
@@ -99,13 +97,13 @@ class RankPart(NetworkPart):
     @property
     def about(self) -> str:  # type: ignore[override]
         rows, stages = self.grid.row_ranks, self.grid.stages
-        parts = [f"a batch's rows on {rows} ranks"] if rows > 1 else []
+        parts = [f"each batch divided among {rows} ranks"] if rows > 1 else []
         if stages > 1:
             spans = [f"{s.start + 1}–{s.stop}" if len(s) > 1 else f"{s.stop}" for s in self.stages]
             parts.append(f"layers {' | '.join(spans)} on {stages}{' groups of ranks' if rows > 1 else ' ranks'}")
         return ", ".join(parts)
 
-    def begin(self, rows: Callable[[], Tensor], left: int) -> None:
+    def begin(self, rows: Callable[[], Structure], left: int) -> None:
         self.left = left
         if self.shapes is None:
             self.shapes = self._measure(rows)
@@ -115,28 +113,23 @@ class RankPart(NetworkPart):
         self.link.expect(min(AHEAD, left))
 
     @torch.no_grad()
-    def _measure(self, rows: Callable[[], Tensor]) -> RowShapes:
+    def _measure(self, rows: Callable[[], Structure]) -> RowShapes:
         """Find the shapes of the batches' rows, and refuse layers that other ranks' rows or generators would change."""
         grid = self.grid
         with unchanged_generators(grid.device):
             whole = rows()
+            total = len(activation(whole))
             if grid.row_ranks > 1:
-                self.shard = RowShard(grid.row_group, grid.row_rank, grid.row_ranks, len(whole))
-            received, some = [], whole[:2]
+                self.shard = RowShard(grid.row_group, grid.row_rank, grid.row_ranks, total)
+            received, some = [], select_rows(whole, slice(0, 2))
             for number, layer in enumerate(copy.deepcopy(self.method.network)):  # a forward pass may change buffers
                 received.append(some)
                 self._check_layer(number, layer, some)
                 some = layer(some)[0]
-        return RowShapes(len(whole), self.shard, received)
+        return RowShapes(total, self.shard, received)
 
-    def _check_layer(self, number: int, layer: Layer, rows: Tensor) -> None:
+    def _check_layer(self, number: int, layer: Layer, rows: Structure) -> None:
         """Refuse a layer that would silently compute something else than in one process."""
-        for name, module in layer.named_modules():
-            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and self.grid.row_ranks > 1:
-                raise FaustnetError(
-                    f"Layer {number + 1} contains {type(module).__name__} ({name}), whose statistics need all rows of a "
-                    "batch: divide the layers with --parallel layers, or use faustnet.nn.modules.BatchNorm."
-                )
         before = generator_states(self.grid.device)
         layer.transform(rows)
         after = generator_states(self.grid.device)
@@ -146,29 +139,29 @@ class RankPart(NetworkPart):
                 "layer's own dropout (network.dropout), or train in one process."
             )
 
-    def receive(self, rows: Callable[[], Tensor]) -> Tensor:
+    def receive(self, rows: Callable[[], Structure]) -> Structure:
         self.left -= 1
         if self.grid.stage:
             received = self.link.receive()
             self.link.expect(int(self.left >= AHEAD))
             return received
         whole = rows()
-        return whole if self.shard is None else whole[self.shard.own]
+        return whole if self.shard is None else select_rows(whole, self.shard.own)
 
-    def send(self, rows: Tensor) -> None:
+    def send(self, rows: Structure) -> None:
         assert self.shapes is not None
         self.link.send(rows)
         if self.grid.stage == 0 and self.drops:
             for number in range(self.layers.stop, len(self.method.network)):
                 self.shapes.draw_dropout(number, self.method.network[number].dropout)
 
-    def finish(self, updates: "TorchUpdates", totals: Tensor) -> None:
+    def finish(self, updates: Updates, totals: Tensor) -> None:
         self.link.close(min(AHEAD, self.left))
         if self.grid.stages > 1 and self.grid.row_rank == 0:
             self._gather(updates, totals)
 
     @torch.no_grad()
-    def _gather(self, updates: "TorchUpdates", totals: Tensor) -> None:
+    def _gather(self, updates: Updates, totals: Tensor) -> None:
         """Send the first rank the parameters, buffers, optimiser state and losses of all stages."""
         network = self.method.network.layers
         prefixes = tuple(f"{number}." for number in self.layers)

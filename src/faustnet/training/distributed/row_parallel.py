@@ -1,7 +1,6 @@
 """Training of layers by several ranks, each with a shard of a batch's rows."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +8,9 @@ from torch import distributed as dist
 
 from faustnet.methods import LocalMethod
 from faustnet.nn.row_shard import Gathering
+from faustnet.nn.structure import Structure, detached
 from faustnet.training.distributed.part import NetworkPart
-
-if TYPE_CHECKING:
-    from faustnet.training.schedules.sequential import TorchUpdates
+from faustnet.training.optimisers import Updates
 
 
 class RowParallel:
@@ -23,22 +21,23 @@ class RowParallel:
     work, and a layer is updated before its next forward pass.
     """
 
-    def __init__(self, method: LocalMethod, part: NetworkPart, updates: "TorchUpdates", totals: Tensor):
+    def __init__(self, method: LocalMethod, part: NetworkPart, updates: Updates, totals: Tensor):
         assert part.shard is not None
         self.method, self.part, self.shard = method, part, part.shard
         self.updates, self.totals = updates, totals
         self.sums: dict[int, GradientSum] = {}  # by layer
 
-    def train(self, rows: Tensor, y: Tensor, rate: Tensor) -> None:
-        """Train all own layers on one batch. (own rows, d), (B,)"""
+    def train(self, rows: Structure, y: Tensor, rate: Tensor) -> None:
+        """Train all own layers on one batch. (own rows, …), (B,)"""
         waiting: _Forward | None = None
         for number in self.part.layers:
             self._update(number)
-            activation, embedding = self.method.network[number](rows)
-            rows = activation.detach()
+            passed, embedding = self.method.network[number](rows)
+            rows = detached(passed)
+            del passed
             if number == self.part.layers[-1]:
                 self.part.send(rows)
-            here = _Forward(number, embedding, self.shard.gather(embedding[: len(rows)].detach()))
+            here = _Forward(number, embedding, self.shard.gather(embedding[: self.shard.counts[self.shard.rank]].detach()))
             if waiting is not None:  # its embeddings were gathered while this layer worked
                 self._learn(waiting, y, rate)
             waiting = here

@@ -93,7 +93,7 @@ def current_ranks() -> Ranks | None:
 def join_ranks() -> Iterator[None]:
     """Join the other ranks in this block, if the environment says that there are several. Only rank 0 prints. If one rank
     fails, all end."""
-    if not _are_several():
+    if not are_several():
         yield
         return
     global _ranks
@@ -115,7 +115,7 @@ def join_ranks() -> Iterator[None]:
         _leave(_ranks, 1, f"faustnet: {error!r}")
 
 
-def _are_several() -> bool:
+def are_several() -> bool:
     try:
         return int(os.environ.get("WORLD_SIZE", "1")) > 1
     except ValueError:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from faustnet.system.devices import has_triton
+from faustnet.training.optimisers.updates import TorchUpdates, Updates, state_tensors, trainable
 
 if TYPE_CHECKING:
     from faustnet.training.optimisers.settings import OptimiserSettings
@@ -25,6 +26,7 @@ class Optimiser(ABC):
     name: ClassVar[str]
     decoupled: ClassVar[bool]  # whether weight decay acts on the weights directly, not through the gradient
     counts_steps: ClassVar[bool] = True  # whether the state has a step count
+    recordable: ClassVar[bool] = True  # whether a step can be recorded as a CUDA graph
 
     def __init__(self, settings: "OptimiserSettings"):
         self.settings = settings
@@ -32,14 +34,18 @@ class Optimiser(ABC):
     def torch_optimiser(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Return torch's optimiser of the trainable ones among these parameters. Its learning rate is a tensor on their
         device, so that a recorded step can change it. On a GPU, where steps are recorded, its state is allocated at once."""
-        trainable = [parameter for parameter in parameters if parameter.requires_grad]
-        device = trainable[0].device if trainable else torch.device("cpu")
+        found = trainable(parameters)
+        device = found[0].device if found else torch.device("cpu")
         dtype = torch.float64 if device.type == "cpu" else None
         rate = torch.tensor(self.settings.learning_rate, device=device, dtype=dtype)
-        optimiser = self._torch_optimiser(trainable or [nn.Parameter(torch.zeros(0))], rate)
+        optimiser = self._torch_optimiser(found or [nn.Parameter(torch.zeros(0))], rate)
         if device.type == "cuda":
             _allocate_state(optimiser, rate)
         return optimiser
+
+    def updates(self, method: nn.Module, units: Sequence[Iterable[nn.Parameter]]) -> Updates:
+        """Return the updates of the parameters of all units, such as layers."""
+        return TorchUpdates(self.torch_optimiser(parameter for unit in units for parameter in unit), method)
 
     @abstractmethod
     def _torch_optimiser(self, parameters: list[nn.Parameter], rate: Tensor) -> torch.optim.Optimizer:
@@ -104,12 +110,6 @@ def adam_change(gradient: Tensor, active: Tensor, root: Tensor, mean: Tensor, sq
     mean.lerp_(gradient, active * (1 - BETAS[0]))
     square.lerp_(gradient.square(), active * (1 - BETAS[1]))
     return square.sqrt().div_(root).add_(EPSILON).reciprocal_().mul_(mean)
-
-
-def state_tensors(optimiser: torch.optim.Optimizer) -> list[Tensor]:
-    """Return all tensors that torch's optimiser keeps from step to step."""
-    values = (value for state in optimiser.state.values() for value in state.values())
-    return [value for value in values if isinstance(value, Tensor)]
 
 
 def _allocate_state(optimiser: torch.optim.Optimizer, rate: Tensor) -> None:

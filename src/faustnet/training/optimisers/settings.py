@@ -48,6 +48,13 @@ class OptimiserSettings:
         """Return the optimiser called `name`."""
         return OPTIMISERS[self.name](self)
 
+    def rates(self, epoch: int, epochs: int, batches: int) -> list[float]:
+        """Return the learning rate of each batch of an epoch, numbered from 0."""
+        return [self.rate(epoch * batches + batch, epochs * batches) for batch in range(batches)]
+
+    def end_epoch(self, loss: float) -> None:
+        """Note that an epoch is over. The learning rate depends on the step only."""
+
     def rate(self, step: int, steps: int) -> float:
         """Return the learning rate of step `step` (from 0) out of `steps`."""
         rising = self.warmup * steps

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method, Source
-from faustnet.training.optimisers import Optimiser
+from faustnet.training.optimisers import AnyOptimiser
 from faustnet.training.schedules.feed import Feed, feed_from
 from faustnet.training.schedules.step_graph import StepGraph, StepTable
 
@@ -29,7 +29,7 @@ class Schedule(ABC):
     feed: Feed  # where batches of images come from
     totals: Tensor  # (layers,): the sum of each layer's losses since it was last set to zero
 
-    def __init__(self, method: Method, train: Source, optimiser: Optimiser):
+    def __init__(self, method: Method, train: Source, optimiser: AnyOptimiser):
         self.method, self.train, self.optimiser = method, train, optimiser
         self.device = train.labels.device
         self.feed = feed_from(train)
@@ -73,7 +73,7 @@ class Schedule(ABC):
     @property
     def _recordable(self) -> bool:
         reads_files = isinstance(self.method, LocalMethod) and self.method.draws and self.feed.streams
-        return self.device.type == "cuda" and not reads_files
+        return self.device.type == "cuda" and not reads_files and self.optimiser.recordable
 
     @abstractmethod
     def _set_up(self) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from faustnet.data import ImageSource, StoredPixels
+from faustnet.data.sources import DatasetItems, DatasetSource
 from faustnet.methods import Source
 
 HOST_SLOTS, CUDA_SLOTS = 8, 16  # batches in a window; a recorded step on a GPU uses several at once
@@ -39,6 +40,8 @@ def feed_from(source: Source) -> Feed:
     """Return the feed that suits where the images of a source are stored."""
     if isinstance(source, ImageSource) and isinstance(source.images.pixels, StoredPixels):
         return FileFeed(source, source.images.pixels)
+    if isinstance(source, DatasetSource):
+        return FileFeed(source, source.items)
     return MemoryFeed(source)
 
 
@@ -64,7 +67,7 @@ class FileFeed:
     window: "Window"
     reader: "BatchReader"
 
-    def __init__(self, source: ImageSource, pixels: StoredPixels):
+    def __init__(self, source: ImageSource | DatasetSource, pixels: StoredPixels | DatasetItems):
         self.source, self.pixels = source, pixels
         self.batch_size = 0
 
@@ -116,7 +119,7 @@ class HostWindow:
 
     slots = HOST_SLOTS
 
-    def __init__(self, pixels: StoredPixels, batch_size: int, device: torch.device):
+    def __init__(self, pixels: StoredPixels | DatasetItems, batch_size: int, device: torch.device):
         self.pixels, self.batch_size, self.device = pixels, batch_size, device
         self.images = torch.zeros(self.slots * batch_size, *pixels.shape[1:], dtype=pixels.dtype)
         self.row_of = torch.zeros(len(pixels), dtype=torch.long)  # of each image, its latest row in `images`
@@ -144,7 +147,7 @@ class CudaWindow:
 
     slots = CUDA_SLOTS
 
-    def __init__(self, pixels: StoredPixels, batch_size: int, device: torch.device):
+    def __init__(self, pixels: StoredPixels | DatasetItems, batch_size: int, device: torch.device):
         self.pixels, self.batch_size, self.device = pixels, batch_size, device
         shape, dtype = pixels.shape[1:], pixels.dtype
         self.images = torch.zeros(self.slots * batch_size, *shape, dtype=dtype, device=device)

@@ -12,11 +12,11 @@ from torch import Tensor
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import STATISTICS_IMAGES, Method, Source, some_positions
 from faustnet.nn.layers import Layer
+from faustnet.nn.structure import Structure, activation, map_tensors, tensors
 from faustnet.system.devices import free_memory
-from faustnet.training.optimisers import Optimiser
+from faustnet.training.optimisers import AnyOptimiser
 from faustnet.training.schedules.base import Schedule, local
 from faustnet.training.schedules.feed import feed_from
-from faustnet.training.schedules.sequential import TorchUpdates
 from faustnet.training.schedules.step_graph import buffers_in_place
 
 CHUNK = 1024  # images processed at once when activations are cached
@@ -28,12 +28,13 @@ class Greedy(Schedule):
 
     name = "greedy"
 
-    def __init__(self, method: Method, train: Source, optimiser: Optimiser):
+    def __init__(self, method: Method, train: Source, optimiser: AnyOptimiser):
         super().__init__(method, train, optimiser)
         self.local = local(method, self.name)
         require(
             not self.local.blends_images,
-            "training.schedule=greedy caches activations, so it does not support MixUp: use another schedule or no MixUp.",
+            "training.schedule=greedy caches activations, so it does not support MixUp: use "
+            "another schedule, or leave out options.mixup.",
         )
         self.phases = len(method.network)
         self.finished = 0  # layers whose activations are cached
@@ -50,7 +51,7 @@ class Greedy(Schedule):
         self.method.train(training)
         self.local.feed_from(self.received)
         self.feed = feed_from(self.received)
-        self.updates = TorchUpdates(self.optimiser, self.method, self.method.network[self.phase].parameters())
+        self.updates = self.optimiser.updates(self.method, [list(self.method.network[self.phase].parameters())])
 
     @property
     def layers(self) -> range:
@@ -58,7 +59,8 @@ class Greedy(Schedule):
 
     @property
     def _recordable(self) -> bool:
-        on_device = not isinstance(self.received, CachedActivations) or self.received.activations.device == self.device
+        cached = self.received.passed if isinstance(self.received, CachedActivations) else ()
+        on_device = all(tensor.device == self.device for tensor in tensors(cached))
         return super()._recordable and on_device
 
     def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
@@ -79,7 +81,7 @@ class Greedy(Schedule):
     def _train_batch(self, layer: Layer) -> None:
         index, rate = self.table.read()
         y = self.received.labels[index]
-        _, embedding = layer(self.local.rows(self.feed.augmented(index), y).flatten(1))
+        _, embedding = layer(self.local.rows(self.feed.augmented(index), y))
         loss = self.local.local_loss(embedding, y, self.phase)
         if loss.requires_grad:
             loss.backward()
@@ -95,26 +97,30 @@ class Greedy(Schedule):
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         self.updates.restore(tensors)
 
-    def _rows(self, positions: Tensor) -> Tensor:
-        """Return all variants of the inputs at these positions, as rows. (b,) → (b · V, d)"""
+    def _rows(self, positions: Tensor) -> Structure:
+        """Return all variants of the inputs at these positions, as rows. (b,) → (b · V, …)"""
         x = self.received.plain(positions)
-        return self.local.variants(x) if self.received is self.train else x.flatten(0, -2)
+        if not isinstance(self.received, CachedActivations):
+            return self.local.variants(x)
+        return map_tensors(lambda tensor: tensor.flatten(0, 1), x) if self.received.variants > 1 else x
 
     @torch.no_grad()
     def _after(self, layer: Layer) -> "CachedActivations":
-        """Return the layer's activations of the whole training set: (n, w), or (n, V, w) for V variants of each image."""
+        """Return what the layer passes on for the whole training set: (n, …), or (n, V, …) for V variants of each image."""
         everything = torch.arange(len(self.train.labels), device=self.device)
-        passed: Tensor | None = None
+        cache: Structure = None
+        done = 0
         for chunk in everything.split(CHUNK):
-            activation, _ = layer(self._rows(chunk))
-            variants = len(activation) // len(chunk)
-            activation = activation.view(len(chunk), *([variants] if variants > 1 else []), -1)
-            if passed is None:
-                passed, done = allocate((len(everything), *activation.shape[1:]), activation), 0
-            passed[done : done + len(chunk)] = activation
+            passed, _ = layer(self._rows(chunk))
+            variants = len(activation(passed)) // len(chunk)
+            if variants > 1:
+                passed = map_tensors(lambda tensor, count=len(chunk): tensor.unflatten(0, (count, -1)), passed)
+            if cache is None:
+                cache = map_tensors(lambda tensor: allocate((len(everything), *tensor.shape[1:]), tensor), passed)
+            for whole, part in zip(tensors(cache), tensors(passed), strict=True):
+                whole[done : done + len(chunk)] = part
             done += len(chunk)
-        assert passed is not None
-        return CachedActivations(passed, self.train.labels, self.train.class_names)
+        return CachedActivations(cache, self.train.labels, self.train.class_names, variants)
 
 
 def allocate(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -138,14 +144,12 @@ def allocate(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 class CachedActivations:
-    """A layer's activations of the training set, used instead of the images."""
+    """What a layer passes on for the training set, used instead of the images."""
 
-    def __init__(self, activations: Tensor, labels: Tensor, class_names: Sequence[str]):
-        self.activations = activations
-        self.labels = labels
-        self.class_names = class_names
+    def __init__(self, passed: Structure, labels: Tensor, class_names: Sequence[str], variants: int):
+        self.passed, self.labels, self.class_names, self.variants = passed, labels, class_names, variants
 
-    def plain(self, index: Tensor) -> Tensor:
-        return self.activations[index.to(self.activations.device)].to(index.device)
+    def plain(self, index: Tensor) -> Structure:
+        return map_tensors(lambda tensor: tensor[index.to(tensor.device)].to(index.device), self.passed)
 
     augmented = plain

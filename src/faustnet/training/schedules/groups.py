@@ -7,22 +7,24 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod
 from faustnet.nn.batched import BatchedLayers, StackedParameter
 from faustnet.nn.layers import Layer
-from faustnet.training.optimisers import Optimiser
+from faustnet.nn.structure import Structure, copy_into, detached, map_tensors, tensors
+from faustnet.training.optimisers import Optimiser, Updates
 from faustnet.training.schedules.step_graph import buffers_in_place
 
 
 class LayerGroup(ABC):
     """Consecutive layers, starting with number `first`, that a step of the wavefront trains together."""
 
-    output: Tensor  # (R, outputs): the activation of the last layer
+    output: Structure  # (R, …): what the last layer passes on
     stream: torch.cuda.Stream | None = None  # for the layers' work
     update_stream: torch.cuda.Stream | None = None  # for updates of parameters
 
-    def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser):
-        self.first, self.layers, self.optimiser = first, layers, optimiser
+    def __init__(self, first: int, layers: Sequence[Layer]):
+        self.first, self.layers = first, layers
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -32,12 +34,12 @@ class LayerGroup(ABC):
         return slice(self.first, self.first + len(self))
 
     @abstractmethod
-    def allocate(self, rows: Tensor) -> Tensor:
+    def allocate(self, rows: Structure) -> Structure:
         """Allocate the layers' inputs, for rows like these, and return rows like those of the next group."""
 
     @abstractmethod
-    def receive(self, rows: Tensor) -> None:
-        """Set the input of the first layer for the next step. (R, inputs)"""
+    def receive(self, rows: Structure) -> None:
+        """Set the input of the first layer for the next step. (R, …)"""
 
     @abstractmethod
     def refresh(self) -> None:
@@ -75,8 +77,8 @@ class BatchedGroup(LayerGroup):
     rows: list[Tensor]  # the layers' inputs (n, R, inputs), or those of the first layer and of the others
 
     def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser, batched: BatchedLayers):
-        super().__init__(first, layers, optimiser)
-        self.batched = batched
+        super().__init__(first, layers)
+        self.batched, self.optimiser = batched, optimiser
         self.trained = [parameter for parameter in batched.parameters if parameter.working.requires_grad]
         self.state = []
         for parameter in self.trained:
@@ -88,14 +90,16 @@ class BatchedGroup(LayerGroup):
         self.ones = torch.ones(len(layers), dtype=master.dtype, device=master.device)
 
     def allocate(self, rows: Tensor) -> Tensor:
-        sizes = [1, len(self) - 1] if self.batched.separate_first else [len(self)]
-        layers = [self.layers[0], self.layers[-1]][-len(sizes) :]
-        pairs = zip(sizes, layers, strict=True)
-        self.rows = [rows.new_zeros(size, len(rows), layer.inputs, dtype=self.batched.dtype) for size, layer in pairs]
-        return rows.new_zeros(len(rows), self.layers[-1].outputs, dtype=self.batched.dtype)
+        batched, count = self.batched, len(self)
+        spans = [slice(0, 1), slice(1, count)] if batched.separate_first else [slice(0, count)]
+        self.rows = [
+            rows.new_zeros(span.stop - span.start, len(rows), batched.inputs[span.start], dtype=batched.dtype)
+            for span in spans
+        ]
+        return rows.new_zeros(len(rows), batched.outputs, dtype=batched.dtype)
 
     def receive(self, rows: Tensor) -> None:
-        self.rows[0][0] = rows
+        self.rows[0][0] = rows.flatten(1)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -132,7 +136,7 @@ class BatchedGroup(LayerGroup):
         return [parameter.working for parameter in self.trained]
 
     def changes(self) -> list[Tensor]:
-        state = [tensor for _, tensors in self.state for tensor in tensors]
+        state = [slot for _, slots in self.state for slot in slots]
         parameters = [tensor for p in self.trained for tensor in (p.master, p.working)]
         return [*self.rows, *state, *parameters]
 
@@ -143,39 +147,40 @@ class BatchedGroup(LayerGroup):
                     yield layer.get_parameter(parameter.name), word, view
 
 
-class SingleLayer(LayerGroup):
-    """Any layer by itself, just as the sequential schedule runs it.
+class AnyLayer(LayerGroup):
+    """Base class of any layer by itself, just as the sequential schedule runs it.
 
     A forward pass may change buffers, such as running means. In a step in which the layer is not active, they are set
     back.
     """
 
-    rows: Tensor  # (R, …): the layer's input
+    rows: Structure  # (R, …): the layer's input
 
-    def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser):
-        super().__init__(first, layers, optimiser)
-        (self.layer,) = layers
-        self.trained = [parameter for parameter in self.layer.parameters() if parameter.requires_grad]
-        self.words = [optimiser.slots(parameter.dim()) for parameter in self.trained]
-        self.state = [
-            [torch.zeros_like(parameter.detach()).unsqueeze(0) for _ in words]
-            for parameter, words in zip(self.trained, self.words, strict=True)
-        ]
+    def __init__(self, first: int, layer: Layer):
+        super().__init__(first, [layer])
+        self.layer = layer
+        self.trained = [parameter for parameter in layer.parameters() if parameter.requires_grad]
         self.changed_buffers: list[Tensor] = []
 
-    def allocate(self, rows: Tensor) -> Tensor:
+    def allocate(self, rows: Structure) -> Structure:
         """The input is real data from the start: zeros could give values that are not finite."""
-        self.rows = rows.clone()
+        self.rows = map_tensors(Tensor.clone, rows)
         buffers = [(buffer, buffer.clone()) for buffer in self.layer.buffers()]
+        known = attributes(self.layer)
         with buffers_in_place(self.layer.modules()):
-            activation, _ = self.layer(rows)
+            passed, _ = self.layer(rows)
+        if name := changed_attribute(known, attributes(self.layer)):
+            raise FaustnetError(
+                f"Layer {self.first + 1} changes its attribute {name} in its forward pass, which the wavefront schedule "
+                "cannot follow: register it as a buffer, or train with schedule sequential."
+            )
         self.changed_buffers = [buffer for buffer, before in buffers if not _same(buffer, before)]
         for buffer, before in buffers:
             buffer.copy_(before)
-        return activation
+        return passed
 
-    def receive(self, rows: Tensor) -> None:
-        self.rows.copy_(rows)
+    def receive(self, rows: Structure) -> None:
+        copy_into(self.rows, rows)
 
     def refresh(self) -> None:
         pass
@@ -184,18 +189,19 @@ class SingleLayer(LayerGroup):
         active = factors[0, 3] > 0
         before = [buffer.clone() for buffer in self.changed_buffers]
         with buffers_in_place(self.layer.modules()):
-            activation, embedding = self.layer(self.rows)
+            passed, embedding = self.layer(self.rows)
             loss = method.local_loss(embedding, labels[0], self.first)
             if loss.requires_grad:
                 loss.backward()
         for buffer, old in zip(self.changed_buffers, before, strict=True):
             buffer.copy_(torch.where(active, buffer, old))
-        for parameter, state in zip(self.trained, self.state, strict=True):
-            if parameter.grad is not None:
-                weight = parameter.detach().unsqueeze(0)
-                self.optimiser.update(weight, parameter.grad.unsqueeze(0), state, factors, weight)
-        self.output = activation.detach()
+        self.update(factors)
+        self.output = detached(passed)
         return torch.where(active, loss.detach(), 0).unsqueeze(0)
+
+    @abstractmethod
+    def update(self, factors: Tensor) -> None:
+        """Update the parameters from their gradients, if the layer is active. (1, 4)"""
 
     def clear_gradients(self) -> None:
         for parameter in self.trained:
@@ -205,13 +211,71 @@ class SingleLayer(LayerGroup):
         return list(self.trained)
 
     def changes(self) -> list[Tensor]:
-        state = [tensor for tensors in self.state for tensor in tensors]
-        return [self.rows, *state, *self.trained, *self.layer.buffers()]
+        return [*tensors(self.rows), *self.trained, *self.layer.buffers()]
+
+
+class SingleLayer(AnyLayer):
+    """Any layer, with an optimiser of this package."""
+
+    def __init__(self, first: int, layer: Layer, optimiser: Optimiser):
+        super().__init__(first, layer)
+        self.optimiser = optimiser
+        self.words = [optimiser.slots(parameter.dim()) for parameter in self.trained]
+        self.state = [
+            [torch.zeros_like(parameter.detach()).unsqueeze(0) for _ in words]
+            for parameter, words in zip(self.trained, self.words, strict=True)
+        ]
+
+    def update(self, factors: Tensor) -> None:
+        for parameter, state in zip(self.trained, self.state, strict=True):
+            if parameter.grad is not None:
+                weight = parameter.detach().unsqueeze(0)
+                self.optimiser.update(weight, parameter.grad.unsqueeze(0), state, factors, weight)
+
+    def changes(self) -> list[Tensor]:
+        return [*super().changes(), *(slot for slots in self.state for slot in slots)]
 
     def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
         for parameter, words, state in zip(self.trained, self.words, self.state, strict=True):
             for word, whole in zip(words, state, strict=True):
                 yield parameter, word, whole[0]
+
+
+class OwnOptimiserLayer(AnyLayer):
+    """Any layer, with an optimiser of the user's. It is trained only in the steps in which it is active."""
+
+    def __init__(self, first: int, layer: Layer, updates: Updates):
+        super().__init__(first, layer)
+        self.updates = updates
+
+    def update(self, factors: Tensor) -> None:
+        self.updates.step(factors[0, 3])
+
+    def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
+        yield from ()
+
+
+def attributes(module: nn.Module) -> dict[str, object]:
+    """Return what the modules of a layer keep outside of parameters and buffers, by name."""
+    hidden = ("_parameters", "_buffers", "_modules", "training")
+    return {
+        f"{name}.{key}" if name else key: value
+        for name, part in module.named_modules()
+        for key, value in vars(part).items()
+        if key not in hidden
+    }
+
+
+def changed_attribute(before: dict[str, object], after: dict[str, object]) -> str | None:
+    """Return the name of an attribute that was set to something else."""
+    for name, value in after.items():
+        if name not in before:
+            return name
+        old = before[name]
+        plain = isinstance(value, int | float | str | bool | tuple) and type(value) is type(old)
+        if value is not old and not (plain and value == old):
+            return name
+    return None
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

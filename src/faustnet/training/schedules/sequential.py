@@ -1,14 +1,15 @@
 """Algorithm 1: every batch passes through all layers, one after the other."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from faustnet.methods import LocalMethod, Method, Source
+from faustnet.nn.structure import Structure, detached
 from faustnet.training.distributed.part import NetworkPart, WholeNetwork
 from faustnet.training.distributed.row_parallel import RowParallel
-from faustnet.training.optimisers import Optimiser, state_tensors
+from faustnet.training.optimisers import AnyOptimiser
 from faustnet.training.schedules.base import Schedule
 from faustnet.training.schedules.step_graph import buffers_in_place
 
@@ -22,7 +23,7 @@ class Sequential(Schedule):
 
     name = "sequential"
 
-    def __init__(self, method: Method, train: Source, optimiser: Optimiser, part: NetworkPart | None = None):
+    def __init__(self, method: Method, train: Source, optimiser: AnyOptimiser, part: NetworkPart | None = None):
         super().__init__(method, train, optimiser)
         self.part = part or WholeNetwork(method)
         self.losses_at_once = method.network.losses_at_once if getattr(method, "has_batched_loss", False) else 1
@@ -40,17 +41,17 @@ class Sequential(Schedule):
         return super()._recordable and self.part.alone
 
     def _set_up(self) -> None:
-        own = (p for number in self.part.layers for p in self.method.network[number].parameters())
-        self.updates = TorchUpdates(self.optimiser, self.method, self.method.parameters() if self.part.alone else own)
+        units = [list(self.method.network[number].parameters()) for number in self.part.layers]
+        if not isinstance(self.method, LocalMethod):
+            units = [list(self.method.parameters())]
+        self.updates = self.optimiser.updates(self.method, units)
         self.row_parallel: RowParallel | None = None
 
     def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
         self.table.fill([batches, rates], first)
         if isinstance(self.method, LocalMethod) and not self.part.alone:
             method, index = self.method, batches[0].to(self.device)
-            self.part.begin(
-                lambda: method.rows(self.feed.augmented(index), self.train.labels[index]).flatten(1), len(batches) - first
-            )
+            self.part.begin(lambda: method.rows(self.feed.augmented(index), self.train.labels[index]), len(batches) - first)
             if self.part.shard is not None:
                 self.row_parallel = RowParallel(method, self.part, self.updates, self.totals)
 
@@ -79,7 +80,7 @@ class Sequential(Schedule):
         if not isinstance(method := self.method, LocalMethod):
             losses = method.losses(self.feed.augmented(index), y)
         else:
-            rows = self.part.receive(lambda: method.rows(self.feed.augmented(index), y).flatten(1))
+            rows = self.part.receive(lambda: method.rows(self.feed.augmented(index), y))
             if self.row_parallel:
                 self.row_parallel.train(rows, y, rate)
                 return
@@ -92,13 +93,13 @@ class Sequential(Schedule):
             found.append(loss.detach())
         self.totals[self.part.learners] += torch.cat(found)
 
-    def _layer_losses(self, rows: Tensor, y: Tensor) -> Iterator[Tensor]:
+    def _layer_losses(self, rows: Structure, y: Tensor) -> Iterator[Tensor]:
         """Yield the losses of the layers, a few at a time, (n,). A layer's input is detached from the layer before."""
         group: list[Tensor] = []
         for number in self.part.layers:
-            activation, embedding = self.method.network[number](rows)
-            rows = activation.detach()
-            del activation
+            passed, embedding = self.method.network[number](rows)
+            rows = detached(passed)
+            del passed
             if number == self.part.layers[-1]:
                 self.part.send(rows)
             if group and embedding.shape != group[0].shape:
@@ -125,48 +126,6 @@ class Sequential(Schedule):
         return self.updates.state() | self.part.state
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        own = {key: tensor for key, tensor in tensors.items() if self.part.alone or key.split("/")[0] in self.updates.shapes}
+        own = {key: tensor for key, tensor in tensors.items() if self.part.alone or key.split("/")[0] in self.updates.names}
         self.part.state = {key: tensor for key, tensor in tensors.items() if key not in own}
         self.updates.restore(own)
-
-
-class TorchUpdates:
-    """Updates of parameters by one of torch's optimisers, with its state by the parameters' names."""
-
-    def __init__(self, optimiser: Optimiser, method: Method, parameters: Iterable[nn.Parameter]):
-        self.optimiser = optimiser.torch_optimiser(parameters)
-        names = {parameter: name for name, parameter in method.named_parameters()}
-        updated = (parameter for group in self.optimiser.param_groups for parameter in group["params"])
-        self.shapes = {names[parameter]: parameter.shape for parameter in updated if parameter in names}  # in its order
-
-    def step(self, rate: Tensor) -> None:
-        """Update all parameters that have a gradient, and clear the gradients."""
-        for group in self.optimiser.param_groups:
-            group["lr"].copy_(rate)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
-
-    def changes(self) -> list[Tensor]:
-        rates = [group["lr"] for group in self.optimiser.param_groups]
-        return [*state_tensors(self.optimiser), *rates]
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the state as {parameter/word: tensor}."""
-        names, state = list(self.shapes), self.optimiser.state_dict()["state"]
-        return {f"{names[n]}/{word}": tensor for n, values in state.items() for word, tensor in values.items()}
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load a state; one without tensors is of a training that had taken no step."""
-        if not tensors:
-            return
-        numbers = {name: number for number, name in enumerate(self.shapes)}
-        whole = self.optimiser.state_dict()
-        whole["state"] = {}
-        for key, tensor in tensors.items():
-            name, word = key.split("/")
-            if tensor.shape not in ((), self.shapes[name]):
-                raise ValueError(f"the optimiser's {word} of {name} is of another network")
-            whole["state"].setdefault(numbers[name], {})[word] = tensor
-        if len(whole["state"]) != len(numbers):
-            raise ValueError("the optimiser's state has other parameters")
-        self.optimiser.load_state_dict(whole)

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from faustnet.methods import Method, Source
-from faustnet.nn.batched import BATCHED
+from faustnet.nn.batched import BATCHED, batch_key
 from faustnet.nn.layers import Layer
+from faustnet.nn.structure import Structure
 from faustnet.system.randomness import unchanged_generators
-from faustnet.training.optimisers import Optimiser
+from faustnet.training.optimisers import AnyOptimiser, OwnOptimiser
 from faustnet.training.schedules.base import Schedule, local
-from faustnet.training.schedules.groups import BatchedGroup, LayerGroup, SingleLayer
+from faustnet.training.schedules.groups import BatchedGroup, LayerGroup, OwnOptimiserLayer, SingleLayer
 
 
 class Wavefront(Schedule):
@@ -29,7 +30,7 @@ class Wavefront(Schedule):
 
     name = "wavefront"
 
-    def __init__(self, method: Method, train: Source, optimiser: Optimiser):
+    def __init__(self, method: Method, train: Source, optimiser: AnyOptimiser):
         super().__init__(method, train, optimiser)
         self.local = local(method, self.name)
 
@@ -40,6 +41,9 @@ class Wavefront(Schedule):
     def _set_up(self) -> None:
         numbered = list(enumerate(self.method.network))
         groups = [list(members) for _, members in groupby(numbered, key=lambda pair: self._group_key(*pair))]
+        if isinstance(self.optimiser, OwnOptimiser):
+            units = [list(layer.parameters()) for layer in self.method.network]
+            self.updates = self.optimiser.updates(self.method, units)
         self.groups = [self._group(members) for members in groups]
         if self.device.type == "cuda":
             largest = max(self.groups, key=len)
@@ -51,14 +55,17 @@ class Wavefront(Schedule):
 
     def _group_key(self, number: int, layer: Layer) -> object:
         """Neighbours with equal keys are computed together, if the method's loss allows it."""
-        key = layer.batch_key if self.local.has_batched_loss else None
+        batches = self.local.has_batched_loss and not isinstance(self.optimiser, OwnOptimiser)
+        key = batch_key(layer) if batches else None
         return number if key is None else key
 
     def _group(self, members: list[tuple[int, Layer]]) -> LayerGroup:
         first, layers = members[0][0], [layer for _, layer in members]
+        if isinstance(self.optimiser, OwnOptimiser):
+            return OwnOptimiserLayer(first, layers[0], self.updates)
         if self._group_key(*members[0]) == first:
-            return SingleLayer(first, layers, self.optimiser)
-        return BatchedGroup(first, layers, self.optimiser, BATCHED[type(layers[0])](layers))
+            return SingleLayer(first, layers[0], self.optimiser)
+        return BatchedGroup(first, layers, self.optimiser, BATCHED[type(layers[0].body)](layers))
 
     def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
         self.batches, self.rates, self.first, self.taken = batches, rates, first, first
@@ -75,13 +82,14 @@ class Wavefront(Schedule):
     def _allocate(self, index: Tensor) -> None:
         """Allocate the inputs of all layers, and fill them with those of one batch."""
         with unchanged_generators(self.device):
-            rows = self.local.rows(self.train.augmented(index), self.train.labels[index]).flatten(1)
+            rows = self.local.rows(self.train.augmented(index), self.train.labels[index])
             for group in self.groups:
                 rows = group.allocate(rows)
 
     def _fill_table(self, end: int, step: int) -> None:
         """Fill in for every step the images that come in, and for each layer the number of its batch and the optimiser's
         factors. A layer is active on batches from the first to before `end`."""
+        self.end, self.position = end, step
         steps = torch.arange(len(self.batches) + len(self.layers) - 1)
         batch = steps.unsqueeze(1) - torch.arange(len(self.layers))  # of each layer
         active = (batch >= self.first) & (batch < end)
@@ -91,12 +99,12 @@ class Wavefront(Schedule):
         factors = self.optimiser.factors(self.rates[batch], counts, active)
         self.table.fill([self.batches[steps.clamp(max=last)], batch, factors], step)
 
-    def _fetch(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what a step needs: the first layer's rows (R, d), and all layers' labels (n, B) and factors (n, 4)."""
+    def _fetch(self) -> tuple[Structure, Tensor, Tensor]:
+        """Return what a step needs: the first layer's rows (R, …), and all layers' labels (n, B) and factors (n, 4)."""
         assert self.labels is not None
         index, batch, factors = self.table.read()
         labels = self.labels.index_select(0, batch)
-        return self.local.rows(self.feed.augmented(index), labels[0]).flatten(1), labels, factors
+        return self.local.rows(self.feed.augmented(index), labels[0]), labels, factors
 
     def step(self) -> None:
         self.graph.enqueue()
@@ -116,17 +124,25 @@ class Wavefront(Schedule):
         rows, labels, factors = self._fetch()
         for left in reversed(range(count)):
             self.groups[0].receive(rows)
+            working = [group for group in self.groups if self._works(group)]
+            self.position += 1
             with self._side_by_side():
-                for group in self.groups:
+                for group in working:
                     with torch.cuda.stream(group.stream):
                         span = group.span
                         self.totals[span] += group.train(self.local, labels[span], factors[span])
                 if left:
                     rows, labels, factors = self._fetch()
             for before, group in pairwise(self.groups):
-                group.receive(before.output)
+                if before in working:
+                    group.receive(before.output)
             for group in self.groups:
                 group.clear_gradients()
+
+    def _works(self, group: LayerGroup) -> bool:
+        """Whether a group computes something in this step. Those with an optimiser of the user's do if they are active; all
+        others always do."""
+        return not isinstance(group, OwnOptimiserLayer) or self.first <= self.position - group.first < self.end
 
     @contextmanager
     def _side_by_side(self) -> Iterator[None]:
@@ -142,6 +158,8 @@ class Wavefront(Schedule):
         return [tensor for group in self.groups for tensor in group.changes()]
 
     def state(self) -> dict[str, Tensor]:
+        if isinstance(self.optimiser, OwnOptimiser):
+            return self.updates.state()
         slots = self._slots()
         state = {key: slot.clone() for key, slot in slots.items()}
         if self.optimiser.counts_steps:
@@ -150,16 +168,19 @@ class Wavefront(Schedule):
         return state
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        if isinstance(self.optimiser, OwnOptimiser):
+            self.updates.restore(tensors)
+            return
         if not tensors:  # of a training that had taken no step
             return
         steps = {tensor.item() for key, tensor in tensors.items() if key.endswith("/step")}
         slots = self._slots()
         kept = {key: tensor for key, tensor in tensors.items() if not key.endswith("/step")}
         if kept.keys() != slots.keys() or len(steps) > 1:
-            raise ValueError("the optimiser's state has other parameters")
+            raise ValueError("the optimiser state has other parameters than the network")
         for key, slot in slots.items():
             if kept[key].shape != slot.shape:
-                raise ValueError(f"the optimiser's {key} is of another network")
+                raise ValueError(f"the shape of {key} in the optimiser state does not match the network")
             slot.copy_(kept[key])
         self.steps = int(next(iter(steps), 0))
 

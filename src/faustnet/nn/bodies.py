@@ -1,0 +1,88 @@
+"""Bodies of dense and convolutional layers."""
+
+from collections.abc import Hashable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from faustnet.nn.modules import BatchNorm, ConvNorm, Convolution, Linear, relu_norm, unit_rms
+
+
+class DenseBody(nn.Module):
+    """The paper's layer: linear, ReLU, layer norm, or with `batch_norm` linear, batch norm, ReLU. Rows of any shape are
+    flattened.
+
+    The layer norm has no gain and offset, because the linear maps after it can learn them.
+    """
+
+    batch_settings: Hashable = ()  # what bodies with equal parameters may differ in
+
+    def __init__(self, inputs: int, width: int, *, batch_norm: bool = False):
+        super().__init__()
+        self.linear = Linear(inputs, width)
+        self.norm = BatchNorm(width) if batch_norm else None
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(R, …) → (R, width)"""
+        if self.norm is None:
+            return relu_norm(self.linear, rows.flatten(1))
+        return functional.relu(self.norm(self.linear(rows.flatten(1))), inplace=True)
+
+
+class RmsBody(nn.Module):
+    """Forward-Forward's layer: divide each input row by its root mean square, then linear and ReLU. Rows of any shape are
+    flattened.
+
+    The division removes the length of the input, and with it the goodness of the previous layer. The length of the output
+    is the goodness of this one.
+    """
+
+    batch_settings: Hashable = ()
+
+    def __init__(self, inputs: int, width: int):
+        super().__init__()
+        self.linear = Linear(inputs, width)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(R, …) → (R, width)"""
+        return functional.relu(self.linear(unit_rms(rows.flatten(1))))
+
+
+class ConvBody(nn.Module):
+    """Convolution, max-pooling if `pool`, batch norm, ReLU; if `residual`, followed by a residual connection around two
+    convolutions with batch norm, and ReLU.
+
+    Feature maps are in `torch.channels_last` format, which only images have to be copied for.
+    """
+
+    def __init__(self, inputs: int, channels: int, *, pool: bool, residual: bool):
+        super().__init__()
+        self.entrance = ConvNorm(inputs, channels, pool=pool)
+        self.inner = ConvNorm(channels, channels) if residual else None
+        self.outer = ConvNorm(channels, channels) if residual else None
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(R, inputs, h, w) → (R, channels, h, w), or half of h and w"""
+        maps = functional.relu(self.entrance(maps.contiguous(memory_format=torch.channels_last)), inplace=True)
+        if self.inner is not None and self.outer is not None:
+            change = self.outer(functional.relu(self.inner(maps), inplace=True))
+            maps = functional.relu(change + maps, inplace=True)
+        return maps
+
+
+class GoodnessConvBody(nn.Module):
+    """Convolution, max-pooling if `pool`, ReLU, with batch norm before them if `norm_first` and after them otherwise."""
+
+    def __init__(self, inputs: int, channels: int, *, pool: bool, groups: int, norm_first: bool):
+        super().__init__()
+        self.pool, self.norm_first, self.channels = pool, norm_first, channels
+        self.convolution = Convolution(inputs, channels, groups)
+        self.norm = BatchNorm(inputs if norm_first else channels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(R, inputs, h, w) → (R, channels, h, w), or half of h and w"""
+        maps = maps.contiguous(memory_format=torch.channels_last)
+        maps = self.convolution(self.norm(maps) if self.norm_first else maps)
+        maps = functional.relu(functional.max_pool2d(maps, 2) if self.pool else maps, inplace=True)
+        return maps if self.norm_first else self.norm(maps)

@@ -1,0 +1,196 @@
+"""Optimisers and learning-rate schedulers of torch, or of the user's own, as functions that make one.
+
+A plain Adam, AdamW or SGD is replaced by the package's own form of it, which computes the same and is faster: it can be
+recorded as a CUDA graph and can update several layers at once. All others are used as they are, step by step.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from faustnet.errors import FaustnetError, require
+from faustnet.methods import LocalMethod, Method
+from faustnet.training.optimisers.base import BETAS, EPSILON, Optimiser
+from faustnet.training.optimisers.settings import OptimiserSettings
+from faustnet.training.optimisers.updates import LayerUpdates, TorchUpdates, Updates, trainable
+
+MakeOptimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+MakeScheduler = Callable[[torch.optim.Optimizer], Any]  # an LRScheduler or a ReduceLROnPlateau
+EVERY = ("epoch", "batch")
+USUAL: dict[type, dict[str, Any]] = {  # settings of torch's optimisers that the package's own form of them has
+    torch.optim.Adam: {"betas": BETAS, "eps": EPSILON, "amsgrad": False, "maximize": False},
+    torch.optim.AdamW: {"betas": BETAS, "eps": EPSILON, "amsgrad": False, "maximize": False},
+    torch.optim.SGD: {"dampening": 0, "nesterov": False, "maximize": False},
+}
+NAMES: dict[type, str] = {torch.optim.Adam: "adam", torch.optim.AdamW: "adamw", torch.optim.SGD: "sgd"}
+
+
+class OwnOptimiser:
+    """An optimiser of the user's, one instance for each layer. It is used as it is, so steps are not recorded.
+
+    Args:
+        make: Function that returns an optimiser of a list of parameters.
+        make_scheduler: Function that returns a learning-rate scheduler of an optimiser; None for none.
+        every: "epoch" or "batch": when the scheduler takes its step.
+    """
+
+    recordable = False
+    counts_steps = False
+
+    def __init__(self, make: MakeOptimiser, make_scheduler: MakeScheduler | None, every: str):
+        self.make, self.make_scheduler, self.every = make, make_scheduler, every
+        self.made: list[OwnUpdates] = []
+
+    def updates(self, method: Method, units: Sequence[list[nn.Parameter]]) -> Updates:
+        """Return the updates of the parameters of each unit, such as a layer."""
+        self.made = [OwnUpdates(self, method, found) for unit in units if (found := trainable(unit))]
+        return LayerUpdates(self.made)
+
+    def factors(self, rates: Tensor, steps: Tensor, active: Tensor) -> Tensor:
+        """Return whether each layer takes its step, in the form of `Optimiser.factors`. (…) each → (…, 4)"""
+        return active.to(rates.dtype).unsqueeze(-1).expand(*active.shape, 4)
+
+    def rates(self, epoch: int, epochs: int, batches: int) -> list[float]:
+        """Return the present learning rate for each batch; the optimiser's own is used."""
+        group = self.made[0].optimiser.param_groups[0] if self.made else {"lr": 0.0}
+        return [float(group.get("lr", 0.0))] * batches
+
+    def create(self) -> "OwnOptimiser":
+        return self
+
+    def end_epoch(self, loss: float) -> None:
+        for updates in self.made:
+            updates.end_epoch(loss)
+
+    @property
+    def learning_rate(self) -> float:
+        return self.rates(0, 1, 1)[0]
+
+
+class OwnUpdates(TorchUpdates):
+    """Updates of one layer's parameters by an optimiser of the user's."""
+
+    def __init__(self, own: OwnOptimiser, method: Method, parameters: list[nn.Parameter]):
+        super().__init__(made_optimiser(own.make, parameters), method)
+        self.scheduler = own.make_scheduler(self.optimiser) if own.make_scheduler else None
+        self.every = own.every
+
+    def step(self, rate: Tensor) -> None:
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        if self.scheduler is not None and self.every == "batch":
+            self.scheduler.step()
+
+    def end_epoch(self, loss: float) -> None:
+        if self.scheduler is not None and self.every == "epoch":
+            step_scheduler(self.scheduler, loss)
+
+
+class KnownOptimiser:
+    """A plain Adam, AdamW or SGD of torch, in the package's own form, with a learning-rate scheduler of torch.
+
+    The scheduler works on an optimiser of one parameter that is never used, and its learning rate is taken from there.
+    """
+
+    def __init__(self, settings: OptimiserSettings, make: MakeOptimiser, make_scheduler: MakeScheduler | None, every: str):
+        self.settings, self.every = settings, every
+        self.stand_in = make([nn.Parameter(torch.zeros(1))])
+        self.scheduler = make_scheduler(self.stand_in) if make_scheduler else None
+        self.epoch_rates: tuple[int, list[float]] | None = None  # of the latest epoch, which may be continued
+
+    def create(self) -> Optimiser:
+        return self.settings.create()
+
+    def rates(self, epoch: int, epochs: int, batches: int) -> list[float]:
+        """Return the learning rate of each batch of an epoch."""
+        if self.epoch_rates is None or self.epoch_rates[0] != epoch or len(self.epoch_rates[1]) != batches:
+            self.epoch_rates = epoch, self.next_rates(batches)
+        return self.epoch_rates[1]
+
+    def next_rates(self, count: int) -> list[float]:
+        """Return the learning rates of the next batches."""
+        return [self._next_rate() for _ in range(count)]
+
+    def _next_rate(self) -> float:
+        rate = float(self.stand_in.param_groups[0]["lr"])
+        if self.scheduler is not None and self.every == "batch":
+            self.stand_in.step()  # otherwise torch warns that the scheduler is ahead of it
+            self.scheduler.step()
+        return rate
+
+    def end_epoch(self, loss: float) -> None:
+        if self.scheduler is not None and self.every == "epoch":
+            self.stand_in.step()
+            step_scheduler(self.scheduler, loss)
+
+    @property
+    def learning_rate(self) -> float:
+        return self.settings.learning_rate
+
+
+def optimiser_from(
+    make: MakeOptimiser, make_scheduler: MakeScheduler | None, every: str, method: Method
+) -> KnownOptimiser | OwnOptimiser:
+    """Return the fastest form of an optimiser for this method."""
+    require(every in EVERY, f"scheduler_every must be {' or '.join(EVERY)}, got {every!r}.")
+    layers = [list(layer.parameters()) for layer in method.network] if isinstance(method, LocalMethod) else []
+    units = [found for unit in layers or [list(method.parameters())] if (found := trainable(unit))]
+    made = [made_optimiser(make, unit) for unit in units]
+    if make_scheduler is not None and not _only_changes_the_rate(make_scheduler(made_optimiser(make, units[0]))):
+        return OwnOptimiser(make, make_scheduler, every)
+    known = {_settings_of(optimiser) for optimiser in made}
+    settings = known.pop() if len(known) == 1 else None
+    if settings is None:
+        return OwnOptimiser(make, make_scheduler, every)
+    return KnownOptimiser(settings, make, make_scheduler, every)
+
+
+def made_optimiser(make: MakeOptimiser, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Call the user's function, and check what it returns."""
+    made = make(parameters)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise FaustnetError(
+            f"optimiser must be a function that returns a torch.optim.Optimizer of a list of parameters, got "
+            f"{type(made).__name__}: try lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)."
+        )
+    if isinstance(made, torch.optim.LBFGS):
+        raise FaustnetError("optimiser must take a step without a closure, which LBFGS cannot: use another one.")
+    updated = {id(parameter) for group in made.param_groups for parameter in group["params"]}
+    require(
+        updated == {id(parameter) for parameter in parameters},
+        f"optimiser must update all {len(parameters)} parameters that it is given, and no others, got {len(updated)}.",
+    )
+    return made
+
+
+def step_scheduler(scheduler: LRScheduler | ReduceLROnPlateau, loss: float) -> None:
+    if isinstance(scheduler, ReduceLROnPlateau):
+        scheduler.step(loss)
+    else:
+        scheduler.step()
+
+
+def _only_changes_the_rate(scheduler: Any) -> bool:
+    """Whether a scheduler is one of torch's that changes the learning rate alone."""
+    known = type(scheduler).__module__ == "torch.optim.lr_scheduler"
+    return known and not getattr(scheduler, "cycle_momentum", False)
+
+
+def _settings_of(optimiser: torch.optim.Optimizer) -> OptimiserSettings | None:
+    """Return the settings of an optimiser that the package has in its own form."""
+    usual = USUAL.get(type(optimiser))
+    if usual is None or len(optimiser.param_groups) != 1 or optimiser.state:
+        return None
+    (group,) = optimiser.param_groups
+    if any(group[key] != value for key, value in usual.items()) or isinstance(group["lr"], Tensor):
+        return None
+    return OptimiserSettings(
+        name=NAMES[type(optimiser)],
+        learning_rate=group["lr"],
+        decay="constant",
+        weight_decay=group["weight_decay"],
+        momentum=group.get("momentum", 0.9),
+    )
