@@ -92,7 +92,15 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to do
         faustnet.FaustnetError: None,
     },
     "scikit-learn": {
-        faustnet.FaustClassifier: ("fit", "predict", "predict_proba", "decision_function", "transform", "add_class")
+        faustnet.FaustClassifier: (
+            "fit",
+            "partial_fit",
+            "predict",
+            "predict_proba",
+            "decision_function",
+            "transform",
+            "add_class",
+        )
     },
     "Measurements": {Epoch: None, Evaluation: None, EarlyExit: None},
     "Data": {DataSet: None, Images: ("shape", "split")},
