@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from os import PathLike
 from typing import Any, ClassVar, get_type_hints
 
 import torch
@@ -15,7 +15,8 @@ from faustnet.data.sources import source_from
 from faustnet.errors import FaustnetError, require
 from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.source import Source, some_positions
-from faustnet.methods.stepping import check_optimisers, layer_optimisers, read_state, step_all, write_state
+from faustnet.methods.state_file import read_state, write_state
+from faustnet.methods.stepping import check_optimisers, layer_optimisers, step_all
 from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.network import Network
 
@@ -246,13 +247,13 @@ class Method(nn.Module, ABC):
             found = list(self.network.embeddings(self.unlabelled(x)))
         return torch.cat([found[number - 1] for number in numbers], dim=1)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write all weights and references to a safetensors file, which `load` reads."""
-        write_state(self, Path(path))
+        write_state(self, path)
 
-    def load(self, path: str | Path) -> None:
+    def load(self, path: str | PathLike[str]) -> None:
         """Read the weights and references of a method with the same network and classes."""
-        read_state(self, Path(path))
+        read_state(self, path)
 
     def _numbers(self, layers: Sequence[int] | None, count: int) -> Sequence[int]:
         if layers is None:
