@@ -16,7 +16,7 @@ from faustnet.data import DataSet, ImageSource, Scaling
 from faustnet.data.sources import ArraySource
 from faustnet.errors import FaustnetError
 from faustnet.export import export_run
-from faustnet.methods import METHODS, LocalMethod, Source, build
+from faustnet.methods import METHODS, LocalMethod, PredictionSettings, Source, build
 from faustnet.nn.architectures import NetworkSettings, TextShape, embedding_network
 from faustnet.nn.heads import ConvHead, TokenHead
 from faustnet.nn.layers import Layer
@@ -181,6 +181,7 @@ class Changed(nn.Module):
 
 
 FOUR = torch.zeros(2, 4)
+IDS = torch.ones(2, 4, dtype=torch.long)
 MISTAKES: dict[str, tuple[Any, str]] = {
     "second block": (
         lambda: Network([nn.Linear(4, 3), nn.Linear(4, 3)], example=FOUR),
@@ -245,6 +246,28 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "length": (
         lambda: Network([nn.Linear(4, 3)], length="one", example=FOUR),
         "^length must be free or unit or learned, got 'one'",
+    ),
+    "dropout of ids": (
+        lambda: Network([Layer(nn.Embedding(9, 3), dropout=0.1)], example=IDS),
+        r"^The dropout of the first layer \(network\.input_dropout\) must be 0 for token ids .*, got 0\.1: use the",
+    ),
+    "mixed ids": (
+        lambda: METHODS["faust-representative"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2, mixup=0.5),
+        r"^options\.mixup must be 0 for token ids and other whole numbers, which cannot be mixed, got 0\.5",
+    ),
+    "clustered ids": (
+        lambda: METHODS["faust-representative"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2, choice="k-means"),
+        r"^options\.choice must be random for token ids and other whole numbers, .*, got 'k-means'",
+    ),
+    "labels among ids": (
+        lambda: METHODS["forward-forward"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2),
+        r"^forward-forward replaces the first values .*, got torch\.int64: use another method for token ids",
+    ),
+    "mirror of vectors": (
+        lambda: METHODS["ffcm"](Network([nn.Linear(4, 3)], 2, example=FOUR), 2).set_prediction(
+            PredictionSettings(mirror=True)
+        ),
+        r"^prediction\.mirror is for images, .*, but the inputs of this network have shape \(4,\): leave it out",
     ),
     "body": (lambda: Layer(torch.relu), r"^body must be a torch\.nn\.Module, got"),
 }

@@ -217,6 +217,12 @@ class Method(nn.Module, ABC):
                 f"prediction.weights must have {count} weights for {self.name}, one for each of {', '.join(self.voters)}, "
                 f"got {len(settings.weights)}."
             )
+        shape = tuple(self.network.example.shape[1:])
+        require(
+            not settings.mirror or len(shape) == 3,
+            f"prediction.mirror is for images, (channels, height, width), but the inputs of this network have shape {shape}"
+            ": leave it out.",
+        )
         self.prediction = settings
 
     @property

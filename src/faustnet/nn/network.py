@@ -63,6 +63,11 @@ class Network(nn.Module):
         for number, block in enumerate(found, start=1):
             layer, rows = _fitted(block, number, rows, embedding, dropout if number > 1 else 0.0, length)
             self.layers.append(layer)
+        require(
+            not self.takes_ids or self[0].dropout == 0,
+            "The dropout of the first layer (network.input_dropout) must be 0 for token ids and other whole numbers, got "
+            f"{self[0].dropout}: use the dropout of the other layers (network.dropout).",
+        )
         self.outputs = activation(rows).flatten(1).shape[1]  # number of values of the last activation
 
     def __len__(self) -> int:
@@ -73,6 +78,11 @@ class Network(nn.Module):
 
     def __getitem__(self, number: int) -> Layer:
         return cast(Layer, self.layers[number])
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether inputs are whole numbers, such as token ids, which cannot be scaled or averaged."""
+        return not self.example.is_floating_point()
 
     @property
     def embedding_sizes(self) -> list[int]:
