@@ -525,7 +525,19 @@ def test_a_transformer_learns_images(run: Any, digits: DataSet) -> None:
 
 def test_a_transformer_is_exported(run: Any, digits: DataSet, tmp_path: Path) -> None:
     assert export_run(run, tmp_path / "model.onnx").difference < 1e-4
-    compare(run.model(), digits.test.pixels[:50].numpy())
+    counted = compare(run.model(), digits.test.pixels[:50].numpy())
+    assert counted == sum(run.model().method.multiplications)
+
+
+@pytest.mark.parametrize("sample", [(1, 8, 8), TextShape(4, 65)])
+def test_multiplications_of_a_transformer_are_those_of_a_plain_count(sample: Any) -> None:
+    tokens, width, hidden, head, embedding = 4, 16, 2 * 16, 6, 8
+    attention = tokens * (4 * width * width) + 2 * tokens * tokens * width  # queries, keys, values, result; all pairs
+    block = attention + 2 * tokens * width * hidden
+    patches = tokens * width * 4 * 4 if sample == (1, 8, 8) else 0
+    network = embedding_network(sample, replace(IMAGES, head=head))
+    own = block + width * head + head * embedding
+    assert network.multiplications == [patches + own, own, own]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from faustnet.errors import FaustnetError, require
 from faustnet.nn.batched import batch_key
+from faustnet.nn.counting import count_multiplications, plain_operations
 from faustnet.nn.heads import ConvHead, TokenHead, head_for
 from faustnet.nn.layers import Layer, check_embedding
 from faustnet.nn.modules import BatchNorm, Linear
@@ -106,9 +106,8 @@ class Network(nn.Module):
         found = []
         with self._one_row() as rows:
             for layer in self:
-                with FlopCounterMode(display=False) as counter:
-                    rows, _ = layer(rows)
-                found.append(counter.get_total_flops() // 2)
+                (rows, _), count = count_multiplications(layer, rows)
+                found.append(count)
         return found
 
     @cached_property
@@ -229,15 +228,11 @@ def _tried(module: Callable[[Structure], Any], rows: Structure, mistake: str, re
 
 @contextmanager
 def _measuring(rows: Structure) -> Iterator[None]:
-    """Compute without gradients, without a change of the random numbers, and with operations that can be counted."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+    """Compute without gradients, without a change of the random numbers, and by plain operations."""
     device = activation(rows).device
-    try:
-        with torch.no_grad(), unchanged_generators(device if device.type != "meta" else torch.device("cpu")):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+    generators = unchanged_generators(device if device.type != "meta" else torch.device("cpu"))
+    with torch.no_grad(), generators, plain_operations():
+        yield
 
 
 def _describe(value: Any) -> str:
