@@ -549,6 +549,15 @@ def test_multiplications_of_a_transformer_are_those_of_a_plain_count(sample: Any
         ({"patch": 0}, r"network\.patch must be at least 1, got 0"),
         ({"expansion": 0}, r"network\.expansion must be at least 1, got 0"),
         ({"pools": (1,)}, r"network\.pools must be empty for network\.kind=transformer, got \[1\]: leave it out"),
+        (
+            {"norm": "batch"},
+            r"network\.norm must be layer for network\.kind=transformer, on which .*, got batch: leave it",
+        ),
+        (
+            {"kind": "dense", "patch": 2},
+            r"network\.patch must be 4 for network\.kind=dense, on which it has no effect, got 2",
+        ),
+        ({"kind": "vgg", "patch": 4}, r"network\.heads must be 4 for network\.kind=vgg, on which .*, got 2"),
         ({"passes_on": "embedding"}, r"network\.passes_on must be activation for network\.kind=transformer"),
     ],
 )
