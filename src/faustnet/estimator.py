@@ -1,6 +1,5 @@
 """FAUST as a scikit-learn estimator. It works in memory and writes no files."""
 
-import re
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
@@ -15,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, about_arguments
 from faustnet.methods import some_positions
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed, recipe_from
@@ -25,7 +24,6 @@ from faustnet.training.evaluation import all_scores, chunks, evaluating
 from faustnet.training.history import Epoch
 
 LARGEST_BATCH = 256  # for batch_size "auto"
-RECIPE_KEY = re.compile(r"\b(options|network|optimiser|training)\.(?=\w)")  # an error speaks of arguments instead
 MEASURED = 2000  # training samples from which the sharpness of probabilities is computed
 
 
@@ -244,7 +242,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         try:
             asked = recipe_from(table)
         except FaustnetError as error:
-            raise BadInput(RECIPE_KEY.sub("", str(error))) from None
+            raise BadInput(about_arguments(str(error))) from None
         fitting = {
             "options.representatives": min(asked.options["representatives"], smallest),
             "training.batch_size": min(asked.training.batch_size, samples),
