@@ -16,6 +16,7 @@ from ranks import on_ranks, outcome
 from user_classes import (
     CLASSES,
     WIDTH,
+    CarryingLayer,
     NormLayer,
     OwnLayer,
     OwnsParameter,
@@ -29,6 +30,7 @@ CASES: dict[str, tuple[Any, ...]] = {  # what `own_trainer` is given, by name
     "batch norm": ((OwnLayer, NormLayer, NormLayer),),
     "batch norm of pictures": ((PictureNormLayer, PictureNormLayer),),
     "mean of all batches": ((partial(NormLayer, momentum=None),) * 2,),
+    "several tensors": ((CarryingLayer,) * 4,),
     "temperature": ((TemperatureLayer,) * 3, "sequential", TemperatureMethod),
     "page": (
         (partial(scaled_layer, width=WIDTH, embedding=5, classes=CLASSES),) * 3,

@@ -13,7 +13,6 @@ import beyond
 import new_classes
 from conftest import run_to_end
 from faustnet.data import DataSet
-from faustnet.report.paper import RECORDS
 from faustnet.runs.recipes import Recipe, changed, recipe_from, shipped_recipe
 from faustnet.runs.session import set_up
 
@@ -131,7 +130,7 @@ def test_the_strongest_recipes_stand_beside_their_twins_and_the_records(tmp_path
     assert "1 to 3 seeds" in past
     assert past.endswith("Number of trials: cifar10/mlp 2.")
     rows = {row.split(" | ")[0]: row for row in local.splitlines() if row.startswith("| ")}
-    assert len(rows) == 2 + len(RECORDS)
+    assert len(rows) == 2 + len(beyond.RECORDS)
     (mlp,) = (row for words, row in rows.items() if "CIFAR-10, MLP" in words)
     assert mlp.endswith("| 69.07 | mlp 70.07 ± 0.10 (+1.00)<br>mlp-plain 60.00 ± 0.10 (−9.07) |")
     (cnn,) = (row for words, row in rows.items() if "| MNIST, CNN: best method" in words)

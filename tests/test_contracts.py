@@ -1,8 +1,5 @@
 """What users may expect of their own layers: every schedule trains them, and what cannot be trained is refused."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +18,7 @@ from faustnet.methods import LocalMethod
 from faustnet.nn.layers import Layer
 from faustnet.nn.network import Network
 from faustnet.training.loop import TrainingLoop
+from processes import run_file
 from user_classes import (
     PIXELS,
     CallableLayer,
@@ -187,9 +185,9 @@ def test_the_greedy_schedule_updates_running_statistics(layer: Callable[[int], L
 def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the outcome of each of the cases is."""
     folder = tmp_path_factory.mktemp("ranks")
-    paths = [Path(__file__).parent, Path(ranks.__file__).parent, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    subprocess.run([sys.executable, contract_ranks.__file__, folder], check=True, timeout=120, env=environment)
+    process = run_file(Path(contract_ranks.__file__), folder)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
     return folder
 
 
@@ -211,6 +209,11 @@ def test_batch_norms_of_torch_have_the_statistics_of_all_rows(case: str, on_two_
 @pytest.mark.parametrize("arrangement", ["1x2", "2x1"])
 def test_a_parameter_that_only_the_loss_reads_is_trained_on_ranks(arrangement: str, on_two_ranks: Path) -> None:
     same_as_one_process("temperature", arrangement, on_two_ranks)
+
+
+@pytest.mark.parametrize("arrangement", ["1x2", "2x1"])
+def test_all_tensors_that_a_body_passes_on_arrive_on_ranks(arrangement: str, on_two_ranks: Path) -> None:
+    same_as_one_process("several tensors", arrangement, on_two_ranks)
 
 
 @pytest.mark.parametrize("arrangement", ["1x2", "2x1"])

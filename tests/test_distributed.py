@@ -27,8 +27,8 @@ from faustnet.runs.folder import Run
 from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
 from faustnet.training.distributed import grid_size, watch
 from faustnet.training.distributed.communicator import balanced_stages
+from processes import COMMAND, Program, run_file
 
-PROGRAM = Path(ranks.__file__)
 PATIENCE = 120  # seconds, on a busy machine
 RECIPE = {
     "network": {"widths": [24, 24, 24], "embedding": 8, "dropout": 0.1},
@@ -52,7 +52,9 @@ def small(tmp_path_factory: pytest.TempPathFactory, digits: DataSet) -> Path:
 def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
     """The difference between several ranks and one process after two epochs in float64, by arrangement and case."""
     file = tmp_path_factory.mktemp("ranks") / "found.json"
-    subprocess.run([sys.executable, PROGRAM, "equality", "--steps", "8", "--out", file], check=True, timeout=240)
+    process = run_file(Path(ranks.__file__), "equality", "--steps", 8, "--out", file)
+    _, said = process.communicate(timeout=240)
+    assert process.returncode == 0, said
     found: dict[str, dict[str, float]] = {}
     for line in ranks.read(file)["equality"]["cases"]:
         found.setdefault(line["arrangement"], {})[line["case"]] = line["difference"]
@@ -101,9 +103,6 @@ def test_shards_are_all_rows_in_order(total: int, counts: list[int]) -> None:
     assert torch.equal(torch.cat([rows[part.own] for part in parts]), rows)
 
 
-Process = subprocess.Popen[str]
-
-
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -111,17 +110,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def by_hand(count: int, *words: object, folders: tuple[Path, ...] = ()) -> Iterator[list[Process]]:
+def by_hand(count: int, *words: object, folders: tuple[Path, ...] = ()) -> Iterator[list[Program]]:
     """Start ranks as ssh or Slurm do, each in its own folder if `folders` is given."""
     about = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    command = [sys.executable, "-m", "faustnet", *map(str, words)]
     started = [
-        subprocess.Popen(
-            command, env={**os.environ, **about, "RANK": str(rank)}, cwd=folders[rank] if folders else None,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
+        Program(COMMAND, *words, env=about | {"RANK": str(rank)}, cwd=folders[rank] if folders else None)
         for rank in range(count)
-    ]  # fmt: skip
+    ]
     try:
         yield started
     finally:
@@ -137,7 +132,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def ends(processes: list[Process]) -> list[tuple[int, str]]:
+def ends(processes: list[Program]) -> list[tuple[int | None, str]]:
     """Return the exit status and the last line of each process."""
     lines = [process.communicate(timeout=PATIENCE)[1].strip().splitlines() for process in processes]
     return [(process.returncode, (said or [""])[-1]) for process, said in zip(processes, lines, strict=True)]

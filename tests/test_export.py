@@ -437,7 +437,8 @@ def test_names_in_the_card_are_only_names(own_made: Exported) -> None:
 
 
 BLANK: Table = {
-    "file": "m.onnx", "dataset": "d", "shape": [1, 8, 8], "of_bytes": True, "network": "n", "summary": "s", "size": 5,
+    "file": "m.onnx", "dataset": "d", "shape": [1, 8, 8], "of_bytes": True, "vocabulary": 0, "network": "n", "summary": "s",
+    "size": 5,
     "recipe": {
         "dataset": "d", "method": "m", "seed": 0, "prediction": {"weights": [], "mirror": False},
         "training": {"batch_size": 1}, "optimiser": {"name": "adam", "learning_rate": 0.1},

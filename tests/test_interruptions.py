@@ -11,11 +11,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -33,6 +35,7 @@ from faustnet.system.files import write_whole, writing
 from faustnet.system.locks import LOCK, folder_lock
 from faustnet.training.history import Epoch
 from faustnet.training.loop import Diverged, TrainingLoop
+from processes import Program
 
 Command = Callable[..., Answer]
 SMALL = {"network.widths": [16], "network.embedding": 8, "training.batch_size": 256, "network.dropout": 0.1, "data.crop": 1}
@@ -91,18 +94,16 @@ def epochs_in(path: Path) -> int:
 
 
 def test_a_run_killed_before_each_operation_on_files_comes_to_the_same(tmp_path: Path) -> None:
-    """In a fresh process, for it is copied."""
+    """In a process that has computed nothing, for it is copied."""
     program = (
         "import json, pathlib, killing\n"
         f"recipe = killing.changed(killing.Recipe(), {SMALL | {'training.epochs': 2}})\n"
         f"print(json.dumps(killing.killed_at_every_point(recipe, pathlib.Path({str(tmp_path)!r}))))"
     )
-    places = os.pathsep.join([str(Path(killing.__file__).parent), *sys.path])
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": places}
-    )
-    assert answer.returncode == 0, answer.stderr
-    found = json.loads(answer.stdout.splitlines()[-1])
+    process = Program(program)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    found = json.loads(out.splitlines()[-1])
     assert found["found"].keys() == set(killing.STATES), "none of a run's stages is missed"
     assert found["points"] > 50
     assert found["not_whole"] == []
@@ -268,7 +269,7 @@ def test_a_model_with_one_bit_changed_is_refused(whole: Path, tmp_path: Path) ->
 
 
 @pytest.fixture
-def holder(tmp_path: Path) -> subprocess.Popen[bytes]:
+def holder(tmp_path: Path) -> Program:
     """A process that trains into tmp_path/run, and stands still in the middle of it."""
     program = f"""
 import os, signal, faustnet
@@ -276,14 +277,15 @@ from faustnet.runs.progress import ConsoleProgress
 ConsoleProgress.epoch = lambda self, epoch: epoch.epoch == 3 and os.kill(os.getpid(), signal.SIGSTOP)
 faustnet.train({TABLE!r}, {str(tmp_path / "run")!r}, device="cpu")
 """
-    process = subprocess.Popen([sys.executable, "-c", program])
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
+    process, deadline = Program(program), time.monotonic() + 120
+    while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     return process
 
 
 def test_a_second_process_is_told_who_trains_and_goes_on_when_that_is_killed(
-    holder: subprocess.Popen[bytes], faustnet: Command, whole: Path, tmp_path: Path
+    holder: Program, faustnet: Command, whole: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -296,7 +298,7 @@ def test_a_second_process_is_told_who_trains_and_goes_on_when_that_is_killed(
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     finally:
         holder.kill()
-        holder.wait()
+        holder.communicate()
     assert (folder / LOCK).exists()
     resumed(folder)
     assert weights(folder) == weights(whole)

@@ -24,6 +24,7 @@ from faustnet.reproduce.worker import JobSpec, Status, answer
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.recipes import Recipe
 from faustnet.system.locks import folder_lock
+from processes import COMMAND, Program
 
 Command = Callable[..., Answer]
 SMALL = ("--datasets", "digits", "--networks", "2x24", "--recipes", "tuned", "--device", "cpu")
@@ -31,15 +32,13 @@ QUICK_AND_SLOW = ("table1", *SMALL, "--methods", "backprop,faust-tuplet", "--see
 linux = pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
 
 
-def started(*words: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "faustnet", "reproduce", *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+def started(*words: object) -> Program:
+    return Program(COMMAND, "reproduce", *words, new_session=True)
 
 
-def started_side_by_side(out: Path) -> tuple[subprocess.Popen[str], list[int]]:
+def started_side_by_side(out: Path) -> tuple[Program, list[int]]:
     """A quick run and a slow one, as soon as the quick one is done, and the processes that train."""
     process = started(*QUICK_AND_SLOW, "--jobs", 2, "--out", out)
-    assert process.stderr is not None
     assert any("1/2 backprop" in line for line in process.stderr)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return process, [int(child) for child in children if b"loky_posix" in Path(f"/proc/{child}/cmdline").read_bytes()]
@@ -129,8 +128,13 @@ def test_a_run_that_ends_its_process_again_and_again_is_given_up_and_the_others_
 
 
 CLUSTER = """
+import dask
 from distributed import LocalCluster
+from distributed.utils import get_mp_context
 if __name__ == "__main__":
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})  # whose workers start in a moment
+    imported = ["distributed", "sklearn.model_selection", "torch._dynamo", "faustnet.runs.session"]
+    get_mp_context().set_forkserver_preload(imported)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         print(cluster.scheduler_address, flush=True)
         input()
@@ -146,7 +150,6 @@ def test_a_dask_cluster_trains_and_goes_on_when_it_loses_a_worker(faustnet: Comm
         assert cluster.stdout is not None
         address = cluster.stdout.readline().strip()
         process = started(*QUICK_AND_SLOW, "--backend", "dask", "--address", address, "--out", tmp_path / "out")
-        assert process.stderr is not None
         assert any("1/2 backprop" in line for line in process.stderr)
         (claim,) = (tmp_path / "out/.claims").glob("*faust-tuplet*.lock")
         owner = claim_on(tmp_path / "out", claim.stem).lease.owner
@@ -229,16 +232,15 @@ def until(happens: Callable[[], bool]) -> None:
 
 
 def test_a_claim_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
-    hold = "from faustnet.reproduce.claims import *; import sys; print(claim_on(Path(sys.argv[1]), 'one').take()); input()"
-    command = [sys.executable, "-uc", hold, str(tmp_path)]
+    hold = "from faustnet.reproduce.claims import *; import sys, time; print(claim_on(Path(sys.argv[1]), 'one').take())"
     claim = claim_on(tmp_path, "one")
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "True\n"
-        assert claim.held
-        assert not claim.take()
-        assert claim.holder.startswith(f"process {process.pid} on ")
-        process.kill()
+    process = Program(f"{hold}; sys.stdout.flush(); time.sleep(1000)", tmp_path)
+    assert process.stdout.readline() == "True\n"
+    assert claim.held
+    assert not claim.take()
+    assert claim.holder.startswith(f"process {process.pid} on ")
+    process.kill()
+    process.communicate()
     assert not claim.held, "at once on one machine"
     assert claims_in(tmp_path) == []
     assert claim.take()

@@ -315,8 +315,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 broken")
     with pytest.raises(FaustnetError, match=r"is not a readable .npz file"):
         load_data(str(tmp_path / "broken.npz"))
-    (tmp_path / "table.csv").write_text("1,2")
+    (tmp_path / "table.txt").write_text("1,2")
     with pytest.raises(
-        FaustnetError, match=r"must be a folder with one folder per class, a folder of shards, or an .npz file"
+        FaustnetError, match=r"must be a folder with one folder per class, a folder of shards, an .npz file, a file of texts"
     ):
-        load_data(str(tmp_path / "table.csv"))
+        load_data(str(tmp_path / "table.txt"))

@@ -54,6 +54,10 @@ FULL = {
         "image_size": 16,
         "strict": True,
         "stream": "always",
+        "text_column": "words",
+        "label_column": "kind",
+        "tokens": 40,
+        "vocabulary": 900,
     },
     "optimiser": {
         "name": "sgd",

@@ -232,7 +232,7 @@ def test_names_are_escaped(facts: list[Facts]) -> None:
     written = render_page([nasty(facts[0]), facts[1]])
     assert "</script><b>" not in written
     assert written.count("</script>") == 3
-    assert "&lt;/script&gt;&lt;b&gt;&amp;&quot;&#x27;%{x}" in written
+    assert "&lt;/script&gt;&lt;b&gt;&amp;&#34;&#39;%{x}" in written
     data = page_data(written)
     assert data["runs"][0]["name"] == data["runs"][0]["classes"][0] == NASTY
     undecodable = {**facts[0], "name": "run-\udcff"}

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from conftest import Answer
 from faustnet.errors import FaustnetError
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
+from processes import COMMAND, Program
 
 QUICK = ["--widths", "48,32", "--embedding", "16", "--batch-size", "64", "--device", "cpu"]
 LONG = [*QUICK, "--method", "faust-tuplet", "--epochs", "12", "--set", "network.dropout=0.1", "--set", "data.crop=1"]
@@ -41,11 +41,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.T
     return load_file(folder / "model.safetensors")
 
 
-def start(folder: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
+def start(folder: Path, *words: str, before: str = "") -> Program:
     """The command line in a process of its own; `before` is Python that runs in it first."""
-    program = f"{before}\nfrom faustnet.cli import main\nmain()"
-    command = [sys.executable, "-c", program, "train", "--out", str(folder), *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Program(f"{before}\n{COMMAND}", "train", "--out", folder, *words)
 
 
 def signalled(number: int, batch: int) -> str:
@@ -348,7 +346,8 @@ def test_an_interrupted_run_ends_at_a_batch_and_continues_to_the_same_weights(
 def test_an_interrupt_ends_a_script_that_trains_one_run_after_the_other(tmp_path: Path) -> None:
     table = {"network": {"widths": [24]}, "training": {"epochs": 3}}
     script = f"import faustnet\nfor n in range(3): faustnet.train({table}, f'{tmp_path}/{{n}}', device='cpu')"
-    process = subprocess.run([sys.executable, "-c", signalled(signal.SIGINT, 4) + script], capture_output=True)
+    process = Program(signalled(signal.SIGINT, 4) + script)
+    process.communicate()
     assert process.returncode != 0
     assert [path.name for path in tmp_path.iterdir()] == ["0"]
 

@@ -35,6 +35,15 @@ def test_a_convolutional_network_keeps_the_contract(kind: str) -> None:
     check_method(METHODS["faust-prototype"], network=replace(CONVOLUTIONS, kind=kind), options={"scale": 5.0})
 
 
+@pytest.mark.parametrize("kind", ["vgg", "transformer"])
+def test_layers_without_a_head_keep_the_contract(kind: str) -> None:
+    check_method(METHODS["backprop"], network=replace(NETWORK, kind=kind, widths=(8, 8), heads=2))
+
+
+def test_a_transformer_keeps_the_contract() -> None:
+    check_method(METHODS["faust-representative"], network=replace(NETWORK, kind="transformer", widths=(8, 8, 8), heads=2))
+
+
 @pytest.mark.parametrize("layer", [OwnLayer, PlainLayer, PlainConvLayer])
 def test_layers_of_users_keep_the_contract(layer: Callable[[int], Layer]) -> None:
     check_layer(layer(64), torch.randn(6, 64))
@@ -101,12 +110,18 @@ class ByUnit(nn.Module):
         return activation.unsqueeze(2)
 
 
+class Twice(nn.Module):
+    def forward(self, activation: Tensor) -> tuple[Tensor, Tensor]:
+        return activation, activation
+
+
 @pytest.mark.parametrize(
     ("body", "head", "said"),
     [
         (NoTensor, None, "must return a tensor, or a tuple or dictionary that contains one, got NoneType"),
         (Scalar, None, r"tensors that Scalar returns must have the 6 rows of the batch first, got \(\)"),
-        (PlainBody, ByUnit(), r"embedding of PlainBody must have shape \(6, 1\), got \(6, 12, 1\)"),
+        (PlainBody, ByUnit(), r"head of PlainBody must return .* of shape \(R, e\), here \(6, e\), got \(6, 12, 1\)"),
+        (PlainBody, Twice(), "head of PlainBody must return .*, got tuple"),
         (Random, None, "draw random numbers in training mode only"),
         (Centred, None, "depend on the other rows"),
         (Counting, None, r"changes its buffer body\.seen in evaluation mode"),

@@ -115,6 +115,14 @@ class RunningMeanBody(OwnBody):
         return torch.relu(linear - self.running)
 
 
+class CarryingBody(OwnBody):
+    """Passes on the first pixels of the image, unchanged, beside the activation, and adds them to it."""
+
+    def forward(self, rows: Any) -> tuple[Tensor, Tensor]:
+        first, carried = rows if isinstance(rows, tuple) else (rows, rows.flatten(1)[:, :WIDTH])
+        return super().forward(first) + carried, carried
+
+
 class PlainBody(nn.Module):
     """Has no module of the package."""
 
@@ -143,10 +151,9 @@ def layer_with(body: Callable[..., nn.Module]) -> Callable[..., Layer]:
     return lambda *about, **more: Layer(body(*about, **more))
 
 
-OwnLayer, MaskedLayer, ModuleLayer, CallableLayer, TemperatureLayer, NormLayer, PictureNormLayer, RunningMeanLayer = map(
-    layer_with,
-    (OwnBody, MaskedBody, ModuleBody, CallableBody, TemperatureBody, NormBody, PictureNormBody, RunningMeanBody),
-)
+OwnLayer, MaskedLayer, ModuleLayer, CallableLayer = map(layer_with, (OwnBody, MaskedBody, ModuleBody, CallableBody))
+TemperatureLayer, NormLayer, PictureNormLayer = map(layer_with, (TemperatureBody, NormBody, PictureNormBody))
+RunningMeanLayer, CarryingLayer = layer_with(RunningMeanBody), layer_with(CarryingBody)
 
 
 def PlainLayer(inputs: int) -> Layer:

@@ -1,11 +1,12 @@
 """Entry point of the command `faustnet` and of `python -m faustnet`."""
 
-from faustnet.system.interrupts import importing
+from faustnet.system.interrupts import end_imports_on_interrupt
 
 
 def main() -> None:
-    with importing():
-        from faustnet.cli import main as run
+    end_imports_on_interrupt()
+    from faustnet.cli import main as run
+
     run()
 
 

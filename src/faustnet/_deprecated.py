@@ -58,6 +58,7 @@ NAMES = {  # that moved to another module than the rest of their old module
     "faustnet.methods.base": {"MixUp": "faustnet.methods.mixup"},
     "faustnet.network": {
         "NetworkSettings": "faustnet.nn.architectures",
+        "Shape": "faustnet.nn.architectures",
         "embedding_network": "faustnet.nn.architectures",
         "rms_network": "faustnet.nn.architectures",
     },
@@ -78,7 +79,7 @@ def moved_names(module: str) -> Callable[[str], Any]:
     """Return the `__getattr__` of an existing module, for the names that it had in version 0.1."""
 
     def find(name: str) -> Any:
-        if name not in NAMES[module]:
+        if name not in NAMES.get(module, {}):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         _warn(f"{module}.{name}", f"{NAMES[module][name]}.{name}")
         return getattr(import_module(NAMES[module][name]), name)
@@ -106,11 +107,7 @@ class _Finder(MetaPathFinder, Loader):
         _warn(old, new)
 
         def find(name: str) -> Any:
-            if hasattr(target, name):
-                return getattr(target, name)
-            if name in NAMES.get(old, {}):
-                return getattr(import_module(NAMES[old][name]), name)
-            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+            return getattr(target, name) if hasattr(target, name) else moved_names(old)(name)
 
         vars(module).update(__doc__=target.__doc__, __getattr__=find, __dir__=lambda: dir(target))
 

@@ -19,7 +19,7 @@ from faustnet.data import Images, ImageSource, Scaling
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import LocalMethod, Method
 from faustnet.nn.architectures import NetworkSettings
-from faustnet.nn.layers import Layer
+from faustnet.nn.layers import Layer, check_embedding
 from faustnet.nn.structure import Structure, activation, select_rows, tensors
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import evaluating
@@ -61,7 +61,8 @@ def check_layer(layer: Layer, sample: Structure) -> None:
             tensor.dim() > 0 and len(tensor) == rows,
             f"All tensors that {name} returns must have the {rows} rows of the batch first, got {tuple(tensor.shape)}.",
         )
-    _check_shape(f"The embedding of {name}", embedding, (rows, embedding.shape[-1]))
+    check_embedding(embedding, rows, name)
+    require(bool(embedding.isfinite().all()), f"The embedding of {name} must be finite, got NaN or infinity.")
     require(
         _close(embedding, again[1]),
         f"{name} gives different embeddings for the same rows in evaluation mode: draw "

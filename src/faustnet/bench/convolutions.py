@@ -8,13 +8,10 @@ from typing import Any
 
 import torch
 
-from faustnet.bench.steps import Case, microseconds, scheduled_step
+from faustnet.bench.steps import Case, microseconds, schedule_of, scheduled_step
 from faustnet.data import ImageSource
-from faustnet.methods import build
 from faustnet.nn.architectures import NetworkSettings
-from faustnet.nn.precision import matmul_precision, set_compute_dtype
-from faustnet.training.optimisers import OptimiserSettings
-from faustnet.training.schedules import SCHEDULES
+from faustnet.nn.precision import matmul_precision
 from faustnet.training.schedules.base import Schedule
 
 VGG = NetworkSettings((128, 256, 256, 512, 512, 512), kind="vgg", pools=(2, 4, 5, 6), length="unit")
@@ -26,13 +23,10 @@ SYSTEMS = {
 }
 
 
-def schedule_of(system: str, network: NetworkSettings, case: Case, source: ImageSource) -> Schedule:
+def new_schedule(system: str, network: NetworkSettings, case: Case, source: ImageSource) -> Schedule:
     name, order = SYSTEMS[system]
     options = {} if name == "backprop" else {"representatives": case.representatives, "scale": 5.0}
-    method = build(name, case.shape, case.classes, network, options).to(source.labels.device)
-    set_compute_dtype(method, case.precision)
-    method.start(source)
-    return SCHEDULES[order](method, source, OptimiserSettings("muon").create())
+    return schedule_of(name, order, case, source, network, options, "muon")
 
 
 def measure(network: NetworkSettings, device: torch.device, seconds: float) -> dict[str, Any]:
@@ -49,7 +43,7 @@ def measure(network: NetworkSettings, device: torch.device, seconds: float) -> d
     with matmul_precision(case.precision):
         if device.type == "cuda":
             found |= {f"{system}_beside_mib": _most_beside(system, network, case, source) for system in SYSTEMS}
-        steps = {f"{system}_us": scheduled_step(schedule_of(system, network, case, source), case) for system in SYSTEMS}
+        steps = {f"{system}_us": scheduled_step(new_schedule(system, network, case, source), case) for system in SYSTEMS}
         return found | microseconds(steps, device, seconds, 24 if device.type == "cuda" else 1)
 
 
@@ -60,7 +54,7 @@ def _most_beside(system: str, network: NetworkSettings, case: Case, source: Imag
     """
     device = source.labels.device
     before = torch.cuda.memory_allocated(device)
-    schedule = schedule_of(system, network, case, source)
+    schedule = new_schedule(system, network, case, source)
     schedule.enter(0)
     schedule.graph.recorded = False
     schedule.begin(*case.plan(), 0)

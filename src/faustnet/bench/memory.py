@@ -20,13 +20,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint_sequential
 
-from faustnet.bench.steps import Case, plain_network
+from faustnet.bench.steps import Case, faust_schedule, plain_network
 from faustnet.data import ImageSource
-from faustnet.methods import build
-from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.network import LOSSES_AT_ONCE
+from faustnet.nn.structure import tensors
 from faustnet.training.optimisers import OptimiserSettings, state_tensors
-from faustnet.training.schedules import SCHEDULES, Greedy, Wavefront
+from faustnet.training.schedules import Greedy, Wavefront
 
 DEPTHS = (4, 16, 64)
 STEPS = 3
@@ -83,17 +82,13 @@ def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
 
 def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
     """Train FAUST-representative by one of its schedules; the greedy one in its last phase."""
-    device = source.labels.device
-    settings = NetworkSettings(case.widths, case.embedding)
-    method = build("faust-representative", (case.inputs, 1, 1), case.classes, settings, {}).to(device)
-    method.start(source)
-    schedule = SCHEDULES[system](method, source, OptimiserSettings().create())
+    schedule = faust_schedule(case, source, system)
     schedule.enter(schedule.phases - 1)
     schedule.graph.recorded = False
     schedule.begin(*case.plan(), 0)
     for _ in range(STEPS):
         schedule.step()
-    layers = [size(layer.parameters()) for layer in method.network]
+    layers = [size(layer.parameters()) for layer in schedule.method.network]
     found = {
         "weights": sum(layers),
         "gradients": max(sum(layers[i : i + LOSSES_AT_ONCE]) for i in range(0, len(layers), LOSSES_AT_ONCE)),
@@ -105,7 +100,7 @@ def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
         found["optimiser"] = size(state_tensors(schedule.updates.optimiser))  # type: ignore[attr-defined]
     if isinstance(schedule, Greedy):
         found["gradients"] = layers[schedule.phase]
-        found["cached"] = schedule.received.activations.nbytes  # type: ignore[attr-defined]
+        found["cached"] = size(tensors(schedule.received.passed))  # type: ignore[attr-defined]
     return found
 
 

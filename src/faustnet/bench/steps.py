@@ -104,13 +104,25 @@ def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -
     return graph.enqueue
 
 
-def faust_step(case: Case, device: torch.device, schedule: str) -> Step:
-    source = case.source(device)
+def faust_schedule(case: Case, source: ImageSource, order: str) -> Schedule:
+    """Return a schedule that trains a new FAUST network."""
     settings, options = NetworkSettings(case.widths, case.embedding), {"representatives": case.representatives}
-    model = build("faust-representative", (case.inputs, 1, 1), case.classes, settings, options).to(device)
-    set_compute_dtype(model, case.precision)
-    model.start(source)
-    return scheduled_step(SCHEDULES[schedule](model, source, OptimiserSettings().create()), case)
+    return schedule_of("faust-representative", order, case, source, settings, options)
+
+
+def schedule_of(
+    name: str,
+    order: str,
+    case: Case,
+    source: ImageSource,
+    network: NetworkSettings,
+    options: Mapping[str, Any],
+    optimiser: str = "adam",
+) -> Schedule:
+    method = build(name, case.shape, case.classes, network, options).to(source.labels.device)
+    set_compute_dtype(method, case.precision)
+    method.start(source)
+    return SCHEDULES[order](method, source, OptimiserSettings(optimiser).create())
 
 
 def scheduled_step(order: Schedule, case: Case) -> Step:
@@ -152,11 +164,9 @@ def microseconds(
 def measure(case: Case, device: torch.device, seconds: float) -> dict[str, Any]:
     """Return one entry of `steps` in the result file."""
     torch.manual_seed(0)
-    steps = {
-        "backprop_us": backprop_step(case, device),
-        "sequential_us": faust_step(case, device, "sequential"),
-        "wavefront_us": faust_step(case, device, "wavefront"),
-    }
+    steps = {"backprop_us": backprop_step(case, device)}
+    for order in ("sequential", "wavefront"):
+        steps[f"{order}_us"] = scheduled_step(faust_schedule(case, case.source(device), order), case)
     with matmul_precision(case.precision):
         return microseconds(steps, device, seconds)
 

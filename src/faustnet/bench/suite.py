@@ -1,7 +1,7 @@
 """The parts of the benchmark. Each returns entries of the result file."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,7 @@ class Bench:
 
     def step(self, case: Case) -> dict[str, Any]:
         """Measure a training step."""
-        names = ("layers", "width", "embedding", "batch", "classes", "representatives", "precision")
-        sizes = {name: getattr(case, name) for name in names}
+        sizes = {name: value for name, value in asdict(case).items() if name != "shape"}
         line = {"device": self.device.type, **sizes, **steps.measure(case, self.device, self.seconds)}
         self.say(
             f"{case.layers} × {case.width}, embedding {case.embedding}, batch {case.batch}, classes {case.classes}, "

@@ -10,9 +10,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from faustnet.cli import classes, commands, package, reproduce, shards, training
+from faustnet.cli import classes, commands, package, reproduce, tokens, training
 from faustnet.errors import OUT_OF_MEMORY, FaustnetError, printable, require
-from faustnet.system.interrupts import importing
 from faustnet.version import VERSION
 
 __all__ = ["app", "main"]
@@ -34,7 +33,8 @@ for _command in (  # in the order of --help
     commands.export,
     package.methods,
     package.datasets,
-    shards.shards,
+    package.shards,
+    tokens.tokens,
     package.bench,
 ):
     app.command()(_command)
@@ -64,8 +64,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run_on_ranks(arguments: list[str]) -> None:
-    with importing():
-        from faustnet.training.distributed import current_ranks, join_ranks
+    from faustnet.training.distributed import current_ranks, join_ranks
+
     with join_ranks():
         _run(arguments, several_ranks=current_ranks() is not None)
 

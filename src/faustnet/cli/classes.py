@@ -8,7 +8,7 @@ import typer
 
 from faustnet.cli.options import DataDir, Device, check_writable, option
 from faustnet.errors import printable, require
-from faustnet.system.interrupts import importing
+from faustnet.system.files import write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,13 +33,12 @@ def add_class(
     In every layer, the mean embedding of the examples becomes the reference of the class; about ten examples are enough.
     The metrics in the run folder are not updated.
     """
-    with importing():
-        import torch
+    import torch
 
-        from faustnet.data import image_files, read_image
-        from faustnet.runs.folder import MODEL, Run
-        from faustnet.system.devices import choose_device
-        from faustnet.system.files import write_whole
+    from faustnet.data import image_files, read_image
+    from faustnet.runs.folder import MODEL, Run
+    from faustnet.system.devices import choose_device
+
     model = Run.open(run).model(choose_device(device))
     target = out or run / MODEL
     check_writable(target)
@@ -68,12 +67,11 @@ def calibrate(
 
     The threshold is chosen on images that the model was not trained on. 'faustnet predict --reject' uses it.
     """
-    with importing():
-        from faustnet.runs.folder import MODEL, Run
-        from faustnet.runs.model import UNKNOWN
-        from faustnet.runs.session import validation_split
-        from faustnet.system.devices import choose_device
-        from faustnet.system.files import write_whole
+    from faustnet.runs.folder import MODEL, Run
+    from faustnet.runs.model import UNKNOWN
+    from faustnet.runs.session import validation_split
+    from faustnet.system.devices import choose_device
+
     model = Run.open(run).model(choose_device(device))
     target = out or run / MODEL
     check_writable(target)

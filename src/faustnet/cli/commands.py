@@ -9,13 +9,12 @@ import typer
 
 from faustnet.cli.options import AsJson, DataDir, Device, Layers, check_writable, numbers, option, print_json
 from faustnet.errors import printable, require
-from faustnet.system.interrupts import importing
+from faustnet.report.tables import print_comparison, print_early_exit, print_evaluation, print_weightings
+from faustnet.system.files import write_whole
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from faustnet.data import DataSet
-    from faustnet.runs.model import EarlyPrediction, Model, Prediction
+    from faustnet.runs.model import EarlyPrediction, Inputs, Model, Prediction
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 
@@ -37,10 +36,9 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure the accuracy on the test images: of each layer alone, of the first 1, 2, … layers together, and of all."""
-    with importing():
-        from faustnet.report.tables import print_comparison, print_early_exit, print_evaluation
-        from faustnet.runs.folder import model_at
-        from faustnet.system.devices import choose_device
+    from faustnet.runs.folder import model_at
+    from faustnet.system.devices import choose_device
+
     where = choose_device(device)
     results = []
     for folder in runs:
@@ -70,12 +68,11 @@ def votes(
 
     The weightings are equal weights, only the last layers, and weights fitted to the validation images.
     """
-    with importing():
-        from faustnet.report.tables import print_weightings
-        from faustnet.runs.folder import Run
-        from faustnet.runs.session import validation_split
-        from faustnet.system.devices import choose_device
-        from faustnet.training.evaluation import compare_weightings
+    from faustnet.runs.folder import Run
+    from faustnet.runs.session import validation_split
+    from faustnet.system.devices import choose_device
+    from faustnet.training.evaluation import compare_weightings
+
     where = choose_device(device)
     model = Run.open(run).model(where)
     recipe, voters = model.recipe, model.method.voters
@@ -115,12 +112,11 @@ def report(
     require(out.suffix.lower() in (".html", ".htm"), f"--out must end in .html, got {out}.")
     require(images >= 1, f"--images must be at least 1, got {images}.")
     check_writable(out)
-    with importing():
-        from faustnet.report.page import plotly_script, render_page
-        from faustnet.runs.analysis import inspect_run
-        from faustnet.runs.folder import Run
-        from faustnet.system.devices import choose_device
-        from faustnet.system.files import write_whole
+    from faustnet.report.page import plotly_script, render_page
+    from faustnet.runs.analysis import inspect_run
+    from faustnet.runs.folder import Run
+    from faustnet.system.devices import choose_device
+
     plotly_script()  # fails early if plotly is not installed
     where = choose_device(device)
     facts = []
@@ -134,7 +130,10 @@ def report(
 
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, or a model file.")],
-    images: Annotated[list[Path], typer.Argument(help="Image files of any size, and folders of image files.")],
+    images: Annotated[list[Path] | None, typer.Argument(help="Image files of any size, and folders of image files.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option("--text", help="A text, for a model of texts. May be given several times.")
+    ] = None,
     layers: Layers = None,
     exit_margin: Annotated[
         float | None,
@@ -152,7 +151,7 @@ def predict(
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
-    """Print the class of each image, its score, and the class that each layer alone would predict.
+    """Print the class of each image or text, its score, and the class that each layer alone would predict.
 
     Folders are searched recursively. Files that cannot be read are listed and skipped; the exit code is then 1.
     """
@@ -160,20 +159,27 @@ def predict(
     early = exit_margin is not None
     require(layers is None or not early, "--layers and --exit-margin exclude each other: give one of them.")
     require(not (early and reject), "--exit-margin and --reject exclude each other: give one of them.")
+    require(bool(images) != bool(text), "Give image files, or texts with --text, and not both.")
     chosen = _layer_numbers(layers)
-    with importing():
-        from faustnet.cli.predictions import predict_files, print_predictions
-        from faustnet.runs.folder import model_at
-        from faustnet.system.devices import choose_device
+    from faustnet.cli.predictions import predict_files, print_predictions
+    from faustnet.runs.folder import model_at
+    from faustnet.system.devices import choose_device
+
     model = model_at(run, choose_device(device))
 
-    def predictions_for(pixels: "Tensor") -> "Sequence[Prediction | EarlyPrediction]":
+    def predictions_for(pixels: "Inputs") -> "Sequence[Prediction | EarlyPrediction]":
         if exit_margin is not None:
             return model.predict_early(pixels, exit_margin)
         return model.predict(pixels, chosen, reject=reject)
 
-    found, failed = predict_files(images, model.image_shape, predictions_for)
-    print_predictions(found, [] if early else model.method.voters, as_json=as_json, as_csv=as_csv)
+    found: Sequence[tuple[object, Prediction | EarlyPrediction]]
+    if text:
+        require(model.tokeniser is not None, f"{run} was trained on images, not on texts: give image files, without --text.")
+        found, failed = list(zip(text, predictions_for(text), strict=True)), 0
+    else:
+        found, failed = predict_files(images or [], model.image_shape, predictions_for)
+    voters = [] if early else model.method.voters
+    print_predictions("text" if text else "file", found, voters, as_json=as_json, as_csv=as_csv)
     if failed:
         raise typer.Exit(1)
 
@@ -184,9 +190,9 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a model as a single ONNX file, from pixels to classes, and a model card with its results."""
-    with importing():
-        from faustnet.export import export_run
-        from faustnet.runs.folder import Run
+    from faustnet.export import export_run
+    from faustnet.runs.folder import Run
+
     finished = Run.open(run)
     check_writable(out)
     made = export_run(finished, out, force=force)

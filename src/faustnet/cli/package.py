@@ -1,16 +1,20 @@
-"""Commands about the package itself: methods, datasets and bench."""
+"""Commands that need no run: methods, datasets, shards and bench."""
 
 import inspect
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faustnet.cli.defaults import BENCH_PARTS
+from faustnet.cli.defaults import BENCH_PARTS, COMMON_SIZE, KEPT_SIZE, LARGEST_IMAGE
 from faustnet.cli.options import AsJson, DataDir, Device, check_writable, option, print_json
 from faustnet.errors import require, unknown
-from faustnet.system.interrupts import importing
+from faustnet.report.tables import print_table
+from faustnet.system.files import write_whole
+
+if TYPE_CHECKING:
+    from faustnet.data import DataSet
 
 
 def methods(
@@ -18,9 +22,8 @@ def methods(
     as_json: AsJson = False,
 ) -> None:
     """List the training methods and their options, or describe one method."""
-    with importing():
-        from faustnet.methods import METHODS, LocalMethod, method_named
-        from faustnet.report.tables import print_table
+    from faustnet.methods import METHODS, LocalMethod, method_named
+
     chosen = [method_named(name)] if name else list(METHODS.values())
     if as_json:
         about = [(m.name, m.summary, issubclass(m, LocalMethod), m.options()) for m in chosen]
@@ -33,18 +36,71 @@ def methods(
 
 def datasets(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the data sets that can be given by name, and the formats of your own data."""
-    with importing():
-        from faustnet.data import DATASETS, data_folder
-        from faustnet.report.tables import print_table
+    from faustnet.data import DATASETS, data_folder
+
     if as_json:
-        print_json([{"name": name, "about": about} for name, (_, about) in DATASETS.items()])
+        print_json([{"name": name, "about": about} for name, about in DATASETS.items()])
         return
-    rows = [(name, about) for name, (_, about) in DATASETS.items()]
+    rows = list(DATASETS.items())
     rows.append(("FOLDER", "your own images: FOLDER/CLASS/*.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…"))
     rows.append(("SHARDS", "your own images, which may be larger than memory: a folder written by 'faustnet shards'"))
-    rows.append(("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test"))
+    rows.append(("FILE.npz", "your own arrays: x_train, y_train, x_test, y_test; or texts written by 'faustnet tokens'"))
+    rows.append(("FILE.tsv", "your own texts with labels; also .csv and .jsonl, or a folder with train.tsv and test.tsv"))
     print_table(("data set", "description"), rows)
     typer.echo(f"Downloads are stored in {data_folder(data_dir)}.")
+
+
+def shards(
+    source: Annotated[str, typer.Argument(help="Data set: a name or a path, as for 'faustnet train --dataset'.")],
+    folder: Annotated[Path, typer.Argument(help="New folder for the shards; 'faustnet train --dataset' reads it.")],
+    image_size: Annotated[
+        int,
+        typer.Option(
+            help="Height and width in pixels, for a folder of images. 0: if all images have the same size of at most "
+            f"{KEPT_SIZE}×{KEPT_SIZE}, they keep it; otherwise they are resized to {COMMON_SIZE}×{COMMON_SIZE}.",
+            min=0,
+            max=LARGEST_IMAGE,
+        ),
+    ] = 0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop if an image cannot be read, instead of skipping it.")
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Convert a data set to shards, which are read during training and may be larger than memory.
+
+    A folder of images is read one image at a time. After an interruption the same command continues.
+    """
+    try:
+        data = _make_shards(source, folder, data_dir, image_size, strict)
+    except KeyboardInterrupt:
+        typer.echo("Stopped. Run the same command again to continue.", err=True)
+        raise typer.Exit(130) from None
+    for line in data.left_out:
+        typer.echo(f"skipped: {line}", err=True)
+    shape = "×".join(map(str, data.train.shape))
+    typer.echo(
+        f"{folder}: {len(data.train):,} training images and {len(data.test):,} test images of {shape}, "
+        f"{len(data.class_names)} classes"
+    )
+
+
+def _make_shards(source: str, folder: Path, data_dir: Path | None, image_size: int, strict: bool) -> "DataSet":
+    """Write the shards, with a progress bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from faustnet.data import make_shards
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("images", total=None)
+
+        def on_images(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        return make_shards(source, folder, data_dir, image_size, strict=strict, on_images=on_images)
 
 
 def bench(
@@ -71,11 +127,10 @@ def bench(
     require(0 < seconds < float("inf"), f"--seconds must be a positive number, got {seconds}.")
     if out is not None:
         check_writable(out)
-    with importing():
-        from faustnet.bench import Bench
-        from faustnet.bench import run as run_bench
-        from faustnet.system.devices import choose_device
-        from faustnet.system.files import write_whole
+    from faustnet.bench import Bench
+    from faustnet.bench import run as run_bench
+    from faustnet.system.devices import choose_device
+
     where = choose_device(device)
     require(where.type != "mps", "--device must be cpu or cuda for the benchmark, got mps.")
 

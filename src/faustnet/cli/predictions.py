@@ -48,24 +48,25 @@ def _read(path: Path, shape: tuple[int, int, int]) -> Tensor | None:
 
 
 def print_predictions(
-    found: Sequence[tuple[Path, AnyPrediction]], voters: Sequence[str], *, as_json: bool, as_csv: bool
+    kind: str, found: Sequence[tuple[object, AnyPrediction]], voters: Sequence[str], *, as_json: bool, as_csv: bool
 ) -> None:
-    """Print JSON, CSV or a table. `voters` is empty for predictions with early exit."""
+    """Print JSON, CSV or a table. `kind` is what was predicted: "file" or "text". `voters` is empty for predictions with
+    early exit."""
     if as_json:
-        print_json([{"file": str(path), **asdict(prediction)} for path, prediction in found])
+        print_json([{kind: str(one), **asdict(prediction)} for one, prediction in found])
         return
     number = "score" if voters else "layers used"
-    columns = ("file", "class", number, *voters)
+    columns = (kind, "class", number, *voters)
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
-        lines = (_cells(path, prediction, "{}") for path, prediction in found)
+        lines = (_cells(str(one), prediction, "{}") for one, prediction in found)
         writer.writerows(map(printable, line) if sys.stdout.isatty() else line for line in lines)
     elif found:
-        print_table(columns, [_cells(path, prediction, "{:.3f}") for path, prediction in found], numbers=(number,))
+        print_table(columns, [_cells(str(one), prediction, "{:.3f}") for one, prediction in found], numbers=(number,))
 
 
-def _cells(path: Path, prediction: AnyPrediction, score: str) -> tuple[str, ...]:
+def _cells(given: str, prediction: AnyPrediction, score: str) -> tuple[str, ...]:
     if isinstance(prediction, EarlyPrediction):
-        return str(path), prediction.class_name, str(prediction.layers)
-    return str(path), prediction.class_name, score.format(prediction.score), *prediction.votes
+        return given, prediction.class_name, str(prediction.layers)
+    return given, prediction.class_name, score.format(prediction.score), *prediction.votes

@@ -12,7 +12,7 @@ import typer
 
 from faustnet.cli.options import DataDir, Device, numbers, option
 from faustnet.errors import require
-from faustnet.system.interrupts import importing
+from faustnet.report.tables import print_table
 
 if TYPE_CHECKING:
     from faustnet.reproduce.jobs import Job
@@ -55,15 +55,14 @@ class Training:
     data_dir: DataDir = None
 
     def workers(self) -> "Workers":
-        with importing():
-            from faustnet.reproduce.workers import Workers
+        from faustnet.reproduce.workers import Workers
+
         return Workers(self.device, self.data_dir, self.jobs, self.backend, self.address)
 
     def tabulate(self, table: "ResultTable", jobs: Sequence["Job"], note: str) -> None:
         """Train the missing runs, write the table and print it."""
-        with importing():
-            from faustnet.report.tables import print_table
-            from faustnet.reproduce.dispatch import reproduce as train_and_write
+        from faustnet.reproduce.dispatch import reproduce as train_and_write
+
         cells = train_and_write(table, jobs, self.out, self.workers())
         print_table(table.columns, table.rows(cells), numbers=table.columns[1:])
         typer.echo(f"{note} The table is in {self.out}/{table.name}.json and .md.")
@@ -125,9 +124,9 @@ def table1(
     Writes the result of each run to OUT/table1, and the table to OUT/table1.json, .md and .tex. After Ctrl-C the same
     command continues.
     """
-    with importing():
-        from faustnet.reproduce.jobs import table1_jobs
-        from faustnet.reproduce.table1 import reproduce_table1
+    from faustnet.reproduce.jobs import table1_jobs
+    from faustnet.reproduce.table1 import reproduce_table1
+
     named = None if methods is None else _names(methods)
     table_jobs = table1_jobs(_names(recipes), named, _names(datasets), _names(networks), seeds)
     reproduce_table1(table_jobs, training.out, training.workers())
@@ -141,8 +140,8 @@ def figure1_(
     data_dir: DataDir = None,
 ) -> None:
     """Figure 1: the architecture of a network."""
-    with importing():
-        from faustnet.reproduce.figures import draw_figure1
+    from faustnet.reproduce.figures import draw_figure1
+
     _print_paths(draw_figure1(out, dataset, network, data_dir))
 
 
@@ -159,10 +158,10 @@ def figure2_(
     The Fisher score is the scatter between classes divided by the scatter within classes:
     F = Σ_c n_c ‖μ_c − μ‖² / Σ_i ‖x_i − μ_y‖².
     """
-    with importing():
-        from faustnet.reproduce.figures import draw_figure2
-        from faustnet.runs.progress import ConsoleProgress
-        from faustnet.system.devices import choose_device
+    from faustnet.reproduce.figures import draw_figure2
+    from faustnet.runs.progress import ConsoleProgress
+    from faustnet.system.devices import choose_device
+
     with _resumable(out):
         _print_paths(draw_figure2(out, dataset, network, choose_device(device), data_dir, ConsoleProgress()))
 
@@ -170,8 +169,8 @@ def figure2_(
 @_command
 def figure3(training: Training, dataset: Dataset = "cifar10", network: Network = "3x500", seeds: Seeds = 5) -> None:
     """Figure 3: convergence of Forward-Forward, FAUST and backprop, from the runs of table 1 with the paper's recipes."""
-    with importing():
-        from faustnet.reproduce.figures import draw_figure3
+    from faustnet.reproduce.figures import draw_figure3
+
     _print_paths(draw_figure3(training.out, dataset, network, seeds, training.workers()))
 
 
@@ -189,8 +188,8 @@ def representatives(
     figure.
     """
     require(1 <= draws <= 1000, f"--draws must be from 1 to 1000, got {draws}.")
-    with importing():
-        from faustnet.reproduce.representatives import draw_representatives, representatives_jobs
+    from faustnet.reproduce.representatives import draw_representatives, representatives_jobs
+
     point_jobs = representatives_jobs(_names(datasets), network, draws, numbers(counts, "--counts"))
     _print_paths(draw_representatives(point_jobs, training.out, training.workers()))
 
@@ -209,8 +208,8 @@ def best(
     Not in the paper. Writes the result of each run to OUT/best, and the table to OUT/best.json and .md. After Ctrl-C the
     same command continues.
     """
-    with importing():
-        from faustnet.reproduce.best import TABLE, best_jobs
+    from faustnet.reproduce.best import TABLE, best_jobs
+
     table_jobs = best_jobs(None if names is None else _names(names), seeds, twins=twins)
     two = " Where a cell has two numbers, the second is the backprop twin's." if twins else ""
     training.tabulate(TABLE, table_jobs, f"Test accuracy in %, mean ± standard deviation.{two}")
@@ -228,8 +227,8 @@ def ablation(
     Not in the paper. 5,000 training images (20% of digits) are held out for validation. Writes the result of each run to
     OUT/ablation, and the table to OUT/ablation.json and .md. After Ctrl-C the same command continues.
     """
-    with importing():
-        from faustnet.reproduce.ablation import TABLE, ablation_jobs
+    from faustnet.reproduce.ablation import TABLE, ablation_jobs
+
     note = "Validation accuracy in %, mean ± standard deviation."
     training.tabulate(TABLE, ablation_jobs(base, seeds, epochs), note)
 
@@ -249,8 +248,8 @@ def new_classes(
     Not in the paper. Writes the result of each run to OUT/new-classes, and the table to OUT/new-classes.json and .md. After
     Ctrl-C the same command continues.
     """
-    with importing():
-        from faustnet.reproduce.new_classes import TABLE, new_class_jobs
+    from faustnet.reproduce.new_classes import TABLE, new_class_jobs
+
     numbered, counts = numbers(classes, "--classes"), numbers(references, "--references")
     table_jobs = new_class_jobs(_names(datasets), numbered, counts, seeds)
     training.tabulate(TABLE, table_jobs, "Test accuracy in %, mean ± standard deviation over the classes.")
@@ -269,7 +268,7 @@ def rejection(
     Not in the paper. Writes the result of each run to OUT/rejection, and the table to OUT/rejection.json and .md. After
     Ctrl-C the same command continues.
     """
-    with importing():
-        from faustnet.reproduce.rejection import TABLE, rejection_jobs
+    from faustnet.reproduce.rejection import TABLE, rejection_jobs
+
     note = "In %, on test images unless the column says otherwise."
     training.tabulate(TABLE, rejection_jobs(_names(datasets), seeds), note)

@@ -8,9 +8,8 @@ import typer
 from faustnet.cli.defaults import DATASETS, RECIPE, RECIPES
 from faustnet.cli.options import AsJson, DataDir, Device, numbers, option, print_json
 from faustnet.errors import require
-from faustnet.system.interrupts import importing
 
-OWN_DATA = "a folder with one folder per class, a folder of shards, or an .npz file"
+OWN_DATA = "a folder with one folder per class, a folder of shards, an .npz file, or a .tsv, .csv or .jsonl file of texts"
 WIDTHS = ",".join(map(str, RECIPE["network.widths"]))
 
 
@@ -84,8 +83,8 @@ def train(
         "seed": seed,
         "data.strict": strict or None,
     }
-    with importing():
-        from faustnet.cli.launch import launch, recipe_table
+    from faustnet.cli.launch import launch, recipe_table
+
     table = recipe_table(recipe, options, set_ or [])
     run = launch(
         table, out, resume=resume, device=device, data_dir=data_dir, parallel=parallel, with_tensorboard=tensorboard

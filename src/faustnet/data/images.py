@@ -1,4 +1,4 @@
-"""Images with labels, and their scaling and augmentation. Pixels stay bytes until they are used."""
+"""Images or texts with labels, and the scaling and augmentation of images. Pixels stay bytes until they are used."""
 
 import hashlib
 import math
@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from faustnet.data.stored_pixels import StoredPixels
-from faustnet.errors import FaustnetError
+from faustnet.data.tokens import Tokeniser
+from faustnet.errors import FaustnetError, require
 
 DIGEST_IMAGES = 100  # images, at most, that the digest of a set is computed from
 EXACT = 2**24 // 255**2  # number of squared bytes whose sum is exact in float32
@@ -18,19 +19,19 @@ EXACT = 2**24 // 255**2  # number of squared bytes whose sum is exact in float32
 
 @dataclass(frozen=True)
 class Images:
-    """Images and their labels. A table of numbers is represented as one-pixel images with one channel for each column."""
+    """Images and their labels. A table of numbers is represented as one-pixel images with one channel for each column, and
+    texts as rows of token ids."""
 
-    pixels: Tensor | StoredPixels  # (n, channels, height, width), bytes or float32
+    pixels: Tensor | StoredPixels  # (n, channels, height, width), bytes or float32; or (n, tokens), int16 or int32
     labels: Tensor  # (n,), int64
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """(channels, height, width)"""
-        channels, height, width = self.pixels.shape[1:]
-        return channels, height, width
+    def shape(self) -> tuple[int, ...]:
+        """(channels, height, width), or (tokens,)"""
+        return tuple(self.pixels.shape[1:])
 
     @property
     def all_pixels(self) -> Tensor:
@@ -73,13 +74,15 @@ class Images:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Training and test images of a data set."""
+    """Training and test images, or texts, of a data set."""
 
     name: str
     class_names: tuple[str, ...]
     train: Images
     test: Images
     left_out: tuple[str, ...] = field(default=(), kw_only=True)  # messages about the user's files that were not read
+    validation: Images | None = field(default=None, kw_only=True)  # if the data set has validation texts of its own
+    tokeniser: Tokeniser | None = field(default=None, kw_only=True)  # of texts
 
 
 @dataclass(frozen=True)
@@ -138,8 +141,13 @@ class Augmentation:
     def __bool__(self) -> bool:
         return self.flip or self.crop > 0 or self.cutout > 0 or self.rotation > 0 or self.zoom > 0
 
-    def check(self, shape: tuple[int, int, int]) -> None:
+    def check(self, shape: tuple[int, ...]) -> None:
         """Raise an error if the augmentation does not fit images of this shape, (channels, height, width)."""
+        if len(shape) != 3:
+            require(
+                not self, "data.flip, data.crop, data.cutout, data.rotation and data.zoom are for images: leave them out."
+            )
+            return
         smallest = min(shape[1:])
         if self.crop >= smallest:
             raise FaustnetError(
@@ -212,10 +220,10 @@ def warped(images: Tensor, angles: Tensor, stretch: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Source of scaled and augmented images for a method."""
+    """Source of scaled and augmented images, or of texts, for a method."""
 
     images: Images
-    scaling: Scaling
+    scaling: Scaling | None  # None for texts
     class_names: Sequence[str]
     augmentation: Augmentation = Augmentation()
 
@@ -224,11 +232,11 @@ class ImageSource:
         return self.images.labels
 
     def plain(self, index: Tensor) -> Tensor:
-        """Return scaled images. (b,) → (b, c, h, w)"""
-        return self.scaling(self.images.pixels[index])
+        """Return scaled images, (b,) → (b, c, h, w), or token ids, (b,) → (b, T)."""
+        return self._scaled(self.images.pixels[index])
 
     def augmented(self, index: Tensor) -> Tensor:
-        """Return scaled and augmented images. (b,) → (b, c, h, w)"""
+        """Return scaled and augmented images, (b,) → (b, c, h, w), or token ids, (b,) → (b, T)."""
         if isinstance(self.images.pixels, Tensor):
             return self.augmented_of(self.images.pixels, index)
         return self.augmented_of(self.images.pixels[index], torch.arange(len(index), device=index.device))
@@ -236,6 +244,9 @@ class ImageSource:
     def augmented_of(self, pixels: Tensor, index: Tensor) -> Tensor:
         """Return scaled and augmented images of other pixels than those of the source. (n, c, h, w), (b,) → (b, c, h, w)"""
         if not self.augmentation:
-            return self.scaling(pixels[index])
-        picked = self.scaling(self.augmentation.pick(pixels, index))
+            return self._scaled(pixels[index])
+        picked = self._scaled(self.augmentation.pick(pixels, index))
         return self.augmentation.hide(self.augmentation.warp(picked))
+
+    def _scaled(self, pixels: Tensor) -> Tensor:
+        return pixels.long() if self.scaling is None else self.scaling(pixels)

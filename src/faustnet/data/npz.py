@@ -2,6 +2,7 @@
 
 import math
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ SMALLEST_LIMIT = 128 << 20  # and to at least this number of bytes
 
 def load_npz(path: Path) -> DataSet:
     """Read images (n, h, w), (n, h, w, c) or (n, c, h, w), or tables (n, columns), and their labels (n,)."""
-    x_train, y_train, x_test, y_test = _read_arrays(path)
+    x_train, y_train, x_test, y_test = read_arrays(path, ARRAYS)
     names = _class_names(path, y_train, y_test)
     parts = []
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
@@ -48,19 +49,20 @@ def _class_names(path: Path, y_train: np.ndarray, y_test: np.ndarray) -> np.ndar
     return different_labels(path, y_train, y_test)
 
 
-def _read_arrays(path: Path) -> list[np.ndarray]:
+def read_arrays(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    """Read the arrays with these names, all of which must be in the file."""
     try:
         with zipfile.ZipFile(path) as archive:
-            missing = [name for name in ARRAYS if f"{name}.npy" not in archive.NameToInfo]
+            missing = [name for name in names if f"{name}.npy" not in archive.NameToInfo]
             if not missing:
-                members = [archive.getinfo(f"{name}.npy") for name in ARRAYS]
+                members = [archive.getinfo(f"{name}.npy") for name in names]
                 size, limit = sum(one.file_size for one in members), max(SMALLEST_LIMIT, EXPANSION * path.stat().st_size)
                 if size > limit:
                     raise ValueError(f"it expands to {size >> 20:,} MiB, more than the limit of {limit >> 20:,} MiB")
                 return [_read_array(archive, member) for member in members]
     except Exception as error:  # a damaged archive can raise any exception
         raise FaustnetError(f"{path} is not a readable .npz file ({error}): write it with numpy.savez.") from None
-    raise FaustnetError(f"{path} must contain the arrays {', '.join(ARRAYS)}, but has no {missing[0]}: add it.")
+    raise FaustnetError(f"{path} must contain the arrays {', '.join(names)}, but has no {missing[0]}: add it.")
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:

@@ -10,6 +10,7 @@ from faustnet.data.cifar import read_batch
 from faustnet.data.download import data_folder, fetch, unpack_folder
 from faustnet.data.idx import read_idx
 from faustnet.data.images import DataSet, Images
+from faustnet.data.text import TextSettings, load_text_folder
 from faustnet.errors import FaustnetError
 
 DIGIT_NAMES = tuple("0123456789")
@@ -103,3 +104,31 @@ def cifar10(data_dir: Path | None, url: str = CIFAR10_URL, md5: str = CIFAR10_MD
     images, numbers = torch.from_numpy(pixels).view(-1, 3, 32, 32), torch.from_numpy(labels).long()
     train, test = (Images(images[part], numbers[part]) for part in (slice(50_000), slice(50_000, None)))
     return DataSet("cifar10", CIFAR10_NAMES, train, test)
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """Data set of texts in TSV files with the columns label and text, in DATA/text/NAME/."""
+
+    name: str
+    counts: dict[str, int]  # texts by file name
+
+    def __call__(self, data_dir: Path | None, settings: TextSettings) -> DataSet:
+        folder = data_folder(data_dir) / "text" / self.name
+        for file in self.counts:
+            if not (folder / file).is_file():
+                raise FaustnetError(
+                    f"{folder / file} does not exist, and {self.name} cannot be downloaded: save {', '.join(self.counts)} "
+                    "there, with the columns label and text."
+                )
+        parts = {{"valid": "validation"}.get(Path(file).stem, Path(file).stem): folder / file for file in self.counts}
+        data = load_text_folder(folder, parts, settings)
+        read = [part for part in (data.train, data.validation, data.test) if part is not None]
+        for part, (file, count) in zip(read, self.counts.items(), strict=True):
+            if len(part) != count:
+                raise FaustnetError(f"{folder / file} must have {count:,} texts, got {len(part):,}: replace it.")
+        return data
+
+
+sst2 = TextFiles("sst2", {"train.tsv": 6_920, "valid.tsv": 872, "test.tsv": 1_821})
+trec = TextFiles("trec", {"train.tsv": 5_452, "test.tsv": 500})

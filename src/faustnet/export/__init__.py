@@ -1,9 +1,9 @@
 """Export of a finished run to one ONNX file, which runs without PyTorch, and to a model card.
 
 The input of the ONNX graph is `images`, (n, channels, height, width): uint8 for models of images, float32 for models of
-other numbers. The graph scales them itself. Its outputs are `votes`, (n, voters, classes), the scores of each voter;
-`joined`, (n, classes), their weighted sum; and `prediction`, (n,), the number of the class with the largest sum. The file
-stores the entries of `METADATA` as text.
+other numbers. The graph scales them itself. For models of texts the input is `tokens`, (n, tokens), int64. The outputs are
+`votes`, (n, voters, classes), the scores of each voter; `joined`, (n, classes), their weighted sum; and `prediction`, (n,),
+the number of the class with the largest sum. The file stores the entries of `METADATA` as text.
 """
 
 import json
@@ -29,6 +29,7 @@ from faustnet.version import VERSION
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 METADATA = ("faustnet", "class_names", "voters", "shape", "recipe", "test_accuracy")  # lists as JSON, the recipe as TOML
+TOKENISER = "tokeniser"  # entry of models of texts: JSON of the library tokenizers, whose ids are smaller by 1
 LARGEST = 2**31 - 1  # bytes in one ONNX file
 COMPARED = 16  # random images whose scores are compared with PyTorch's before a file is written
 TOLERANCE = 1e-4  # relative to the largest score, or to 1 if that is larger
@@ -62,6 +63,7 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
         "dataset": _dataset(model),
         "shape": list(model.shape),
         "of_bytes": model.of_bytes,
+        "vocabulary": model.vocabulary,
         "network": network_in_words(model),
         "summary": model.method.summary,
         "class_names": list(model.class_names),
@@ -107,6 +109,8 @@ def to_onnx(model: Model, test_accuracy: float) -> tuple[bytes, int]:
         recipe=_recipe_file(model),
         test_accuracy=str(test_accuracy),
     )
+    if model.tokeniser:
+        graph.metadata_props[TOKENISER] = model.tokeniser.definition
     proto = onnx_ir.to_proto(graph)
     onnx.checker.check_model(proto, full_check=True)
     return proto.SerializeToString(), multiplications
@@ -124,13 +128,11 @@ def session_of(content: bytes) -> Any:
 def check(content: bytes, model: Model) -> tuple[float, float]:
     """Compare the scores of random images with PyTorch's: of all at once, and of one alone. Return the largest difference,
     and the median time for one image in seconds."""
-    noise = np.random.default_rng(0).normal(size=(COMPARED, *model.shape))
-    pixels = noise * model.scaling.deviation.numpy() + model.scaling.mean.numpy()
-    images = pixels.clip(0, 255).astype(np.uint8) if model.of_bytes else pixels.astype(np.float32)
+    images, name = _random_inputs(model), "tokens" if model.tokeniser else "images"
     wanted = model.scores(images).transpose(0, 1).numpy()
     try:
         session = session_of(content)
-        found = np.concatenate([session.run(["votes"], {"images": some})[0] for some in (images, images[:1])])
+        found = np.concatenate([session.run(["votes"], {name: some})[0] for some in (images, images[:1])])
     except Exception as error:  # ONNX Runtime has no base class for its errors
         raise FaustnetError(
             f"{model.method.name} cannot be exported: ONNX Runtime cannot run it ({error}). "
@@ -146,9 +148,21 @@ def check(content: bytes, model: Model) -> tuple[float, float]:
     times = []
     for _ in range(TIMED):
         begin = time.perf_counter()
-        session.run(["prediction"], {"images": images[:1]})
+        session.run(["prediction"], {name: images[:1]})
         times.append(time.perf_counter() - begin)
     return difference, statistics.median(times)
+
+
+def _random_inputs(model: Model) -> np.ndarray:
+    """Return random images like those of the training data, or random texts of any length."""
+    random = np.random.default_rng(0)
+    if model.tokeniser:
+        ids = random.integers(1, model.vocabulary, (COMPARED, *model.shape))
+        return np.where(np.arange(model.shape[0]) < random.integers(1, model.shape[0] + 1, (COMPARED, 1)), ids, 0)
+    noise = random.normal(size=(COMPARED, *model.shape))
+    if model.scaling:
+        noise = noise * model.scaling.deviation.numpy() + model.scaling.mean.numpy()
+    return noise.clip(0, 255).astype(np.uint8) if model.of_bytes else noise.astype(np.float32)
 
 
 def _dataset(model: Model) -> str:

@@ -26,35 +26,38 @@ BATCH = ({0: Dim("n")},)  # the first dimension of `images` has any size
 
 
 class Predictor(nn.Module):
-    """Prediction from pixels to classes, as one module.
+    """Prediction from pixels or token ids to classes, as one module.
 
-    (n, channels, height, width), uint8 or float32 → votes (n, voters, C), joined (n, C), prediction (n,)
+    (n, channels, height, width), uint8 or float32, or (n, tokens), int64
+    → votes (n, voters, C), joined (n, C), prediction (n,)
     """
 
-    mean: Tensor
-    deviation: Tensor
+    mean: Tensor | None
+    deviation: Tensor | None
 
     def __init__(self, model: Model):
         super().__init__()
         self.method = model.method
-        self.register_buffer("mean", model.scaling.mean)
-        self.register_buffer("deviation", model.scaling.deviation)
+        self.register_buffer("mean", model.scaling.mean if model.scaling else None)
+        self.register_buffer("deviation", model.scaling.deviation if model.scaling else None)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        votes = self.method.votes(Scaling(self.mean, self.deviation)(images))
+        if self.mean is not None and self.deviation is not None:
+            images = Scaling(self.mean, self.deviation)(images)
+        votes = self.method.votes(images)
         joined = self.method.joined(votes)
         return votes.transpose(0, 1).float(), joined.float(), joined.argmax(dim=1)
 
 
 def to_graph(model: Model) -> tuple[onnx_ir.Model, int]:
     """Convert a model on the CPU. Return the ONNX model and the number of multiplications for one image."""
-    predictor, kind = Predictor(model), torch.uint8 if model.of_bytes else torch.float32
+    predictor, kind = Predictor(model), input_type(model)
     with evaluating(model.method):
         with FlopCounterMode(display=False) as counter:  # also shows errors of the method itself, before it is traced
-            predictor(torch.zeros(1, *model.shape, dtype=kind))
+            predictor(torch.ones(1, *model.shape, dtype=kind))
         with _quiet():
-            program = _traced(predictor, torch.zeros(2, *model.shape, dtype=kind))
-            graph = _converted(program, model.method.name)
+            program = _traced(predictor, torch.ones(2, *model.shape, dtype=kind))
+            graph = _converted(program, model)
     _clear_metadata(graph)
     graph.ir_version = IR_VERSION
     return graph, counter.get_total_flops() // 2  # a multiplication and an addition each
@@ -77,11 +80,19 @@ def _traced(predictor: Predictor, images: Tensor) -> ExportedProgram:
     ) from error
 
 
-def _converted(program: ExportedProgram, method: str) -> onnx_ir.Model:
+def input_name(model: Model) -> str:
+    return "tokens" if model.tokeniser else "images"
+
+
+def input_type(model: Model) -> torch.dtype:
+    return torch.int64 if model.tokeniser else torch.uint8 if model.of_bytes else torch.float32
+
+
+def _converted(program: ExportedProgram, model: Model) -> onnx_ir.Model:
     try:
         converted = torch.onnx.export(
             program,
-            input_names=["images"],
+            input_names=[input_name(model)],
             output_names=OUTPUTS,
             dynamic_shapes=BATCH,
             opset_version=OPSET,
@@ -90,7 +101,7 @@ def _converted(program: ExportedProgram, method: str) -> onnx_ir.Model:
         )
     except torch.onnx.errors.OnnxExporterError as error:
         raise FaustnetError(
-            f"{method} cannot be exported: ONNX has no operator for a part of its scores ({_reason(error)}). "
+            f"{model.method.name} cannot be exported: ONNX has no operator for a part of its scores ({_reason(error)}). "
             "Write that part with other operations."
         ) from error
     assert converted is not None

@@ -53,7 +53,8 @@ class NetworkSettings:
         kind: "dense", "vgg" (one convolution per layer), "residual" (three convolutions per layer, with a residual
             connection around the last two) or "transformer" (one block of self-attention per layer).
         pools: Numbers of the convolutional layers, from 1, that halve the height and width by max-pooling.
-        head: Number of channels in the two convolutions of the head of each convolutional layer; 0 for none.
+        head: Number of channels in the two convolutions of the head of each convolutional layer, or of hidden units in the
+            head of each transformer layer; 0 for none.
         patch: Height and width of the patches that a transformer splits images into.
         heads: Number of attention heads of a transformer, a divisor of its width.
         expansion: Number of hidden units of a transformer's feed-forward networks, as a multiple of the width.
@@ -215,7 +216,9 @@ def _transformer(shape: Shape, settings: NetworkSettings, project: bool) -> Netw
     layers = [
         Layer(
             body,
-            TokenHead(width, settings.embedding if project else 0) if project or number == len(bodies) else None,
+            TokenHead(width, settings.head, settings.embedding if project else 0)
+            if project or number == len(bodies)
+            else None,
             dropout=settings.dropout if number > 1 else settings.input_dropout,
             length=settings.length if project else "free",
         )

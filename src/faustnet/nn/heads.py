@@ -13,7 +13,7 @@ from faustnet.nn.structure import Structure, activation, as_vectors
 
 HEAD_SIDE = 8  # maximum height and width of the feature maps that a head convolves
 USUAL_SIZE = 256  # of embeddings
-MOST_CHANNELS = 256  # of the convolutions of a head that is chosen for an activation
+MOST_CHANNELS = 256  # inside a head that is chosen for an activation
 
 
 def projection(inputs: int, embedding: int) -> Linear:
@@ -56,25 +56,31 @@ class ConvHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Average over the tokens of each row that are not padding, normalise to mean 0 and variance 1, and project.
+    """Normalise tokens to mean 0 and variance 1, average over those of each row that are not padding, and apply two linear
+    maps with GELU between them.
 
     Args:
         width: Number of values of a token.
-        embedding: Size of the projection; 0 for none.
+        hidden: Number of values between the two linear maps; 0 for one linear map.
+        embedding: Size of the embedding; 0 leaves out the last linear map.
     """
 
-    def __init__(self, width: int, embedding: int = 0):
+    def __init__(self, width: int, hidden: int, embedding: int = 0):
         super().__init__()
-        self.projection = projection(width, embedding) if embedding else None
+        self.hidden = Linear(width, hidden) if hidden else None
+        self.projection = projection(hidden or width, embedding) if embedding else None
 
     def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
         """(R, T, width), True at padding (R, T) → (R, embedding)"""
+        tokens = functional.layer_norm(tokens, tokens.shape[-1:])
         if padding is None:
             features = tokens.mean(dim=1)
         else:
             kept = (~padding).to(tokens.dtype).unsqueeze(2)
             features = (tokens * kept).sum(dim=1) / kept.sum(dim=1).clamp_min(1)
         features = functional.layer_norm(features, features.shape[-1:])
+        if self.hidden is not None:
+            features = functional.gelu(self.hidden(features))
         return features if self.projection is None else self.projection(features)
 
 
@@ -99,7 +105,7 @@ def head_for(structure: Structure, embedding: int) -> nn.Module | None:
     if len(shape) == 1:
         return projection(shape[0], embedding) if embedding else None
     if len(shape) == 2:
-        return TokenHead(shape[1], embedding)
+        return TokenHead(shape[1], min(shape[1], MOST_CHANNELS), embedding)
     channels, height, width = shape
     return ConvHead(channels, (height, width), min(channels, MOST_CHANNELS), embedding)
 

@@ -13,7 +13,7 @@ from faustnet.errors import FaustnetError, require
 from faustnet.nn.heads import TokenHead
 from faustnet.nn.modules import BatchNorm, Linear
 from faustnet.nn.row_shard import RowShard, ShardedBatchNorm
-from faustnet.nn.structure import Structure, activation, map_tensors, padding_mask
+from faustnet.nn.structure import Structure, activation, as_vectors, map_tensors, padding_mask
 
 LENGTHS = ("free", "unit", "learned")
 PROTOTYPE_SIZE = 3**-0.5  # standard deviation of each value: about that of an untrained embedding
@@ -31,7 +31,8 @@ class Layer(nn.Module):
     Args:
         body: Any module. It is called with one argument, what the layer before passes on, and returns the activation
             (R, …), or a tuple or dictionary of tensors whose first entry is the activation; see `faustnet.nn.structure`.
-        head: Any module that maps the activation to the embedding, (R, …) → (R, e); None if the activation is the embedding.
+        head: Any module that maps the activation to the embedding, (R, …) → (R, e); None if the embedding
+            is the activation, flattened.
         dropout: Dropout probability of the input.
         length: Norm of the embeddings: "free", "unit" or "learned".
         passes_embedding: Whether the embedding is passed on in place of the activation.
@@ -83,7 +84,7 @@ class Layer(nn.Module):
         """Apply the head to what the body returned. (R, …) → (R, e)"""
         first = activation(passed)
         if self.head is None:
-            return first
+            return as_vectors(first)
         if isinstance(self.head, TokenHead):
             return self.head(first, padding_mask(passed))
         return self.head(first)

@@ -199,9 +199,8 @@ def _fitted(
         layer.head = head.to(activation(passed))
     with _measuring(rows):
         found = _tried(layer.embed, passed, f"The head of {where} does not accept its activation", "Change its size.")
-        if layer.head is not None:
-            check_embedding(found, count, where)
-        layer.embedding_size = found.flatten(1).shape[1]
+        check_embedding(found, count, where)
+        layer.embedding_size = found.shape[1]
         if layer.passes_embedding:
             passed = found
     layer.train(training)

@@ -72,4 +72,6 @@ class TextBody(nn.Module):
 
     def forward(self, numbers: Tensor) -> Structure:
         """(R, T) → (R, T, width), and True at padding (R, T)"""
-        return self.first((self.tokens(numbers) + self.positions, numbers == 0))
+        tokens = numbers != 0
+        padding = ~tokens & tokens.any(dim=1, keepdim=True)  # an empty text has none: attention to no token is not finite
+        return self.first((self.tokens(numbers) + self.positions, padding))

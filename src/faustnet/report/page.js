@@ -127,6 +127,8 @@
   function drawPicture() {
     const run = runs[chosen.run], canvas = at("picture");
     canvas.hidden = run.sheet === null;
+    at("text").hidden = run.texts === null;
+    at("text").textContent = run.texts === null ? "" : run.texts[chosen.image];
     if (canvas.hidden) return;
     const { columns, width, height } = sheets[run.sheet], picture = pictures[run.sheet], image = chosen.image;
     Object.assign(canvas, { width, height });

@@ -1,4 +1,4 @@
-"""Accuracies from the paper and from other publications, and titles of data sets. Data only."""
+"""Accuracies from the paper, and titles of data sets."""
 
 # Test accuracy in %, Table I of the paper; a dash there is None here.
 TABLE_1: dict[str, dict[tuple[str, str], float | None]] = {
@@ -19,22 +19,6 @@ TABLE_1: dict[str, dict[tuple[str, str], float | None]] = {
         "faust-representative": (98.43, 98.39, 89.67, 89.47, 55.92, 56.22),
     }.items()
 }
-
-# Published test accuracies in % of networks whose layers are trained by local losses: data set, kind of network or method,
-# accuracy, source.
-RECORDS: tuple[tuple[str, str, float, str], ...] = (
-    ("mnist", "mlp", 99.38, "predsim, Nøkland and Eidnes 2019"),
-    ("fashion-mnist", "mlp", 91.46, "predsim, Nøkland and Eidnes 2019"),
-    ("cifar10", "mlp", 69.07, "predsim, 3×3000, crops and flips, Nøkland and Eidnes 2019 (their backprop: 66.44)"),
-    ("mnist", "cnn", 99.74, "predsim, VGG8B, cutout, Nøkland and Eidnes 2019"),
-    ("mnist", "cnn", 99.7, "best method related to Forward-Forward"),
-    ("fashion-mnist", "cnn", 95.86, "predsim, VGG8B, 2 × width, cutout, Nøkland and Eidnes 2019"),
-    ("fashion-mnist", "cnn", 93.9, "best method related to Forward-Forward"),
-    ("cifar10", "cnn", 96.40, "predsim, VGG11B, 3 × width, 91 M parameters, cutout, Nøkland and Eidnes 2019"),
-    ("cifar10", "cnn", 91.68, "best method related to Forward-Forward"),
-    ("cifar10", "trifecta", 83.51, "Dooms et al. 2023"),
-    ("cifar10", "cwc", 78.11, "channels 20-80-240-480, no augmentation, Papachristodoulou et al. 2024"),
-)
 
 TITLES = {
     "digits": "digits",

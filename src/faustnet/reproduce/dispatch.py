@@ -51,18 +51,17 @@ class Dispatcher:
         self.missing, self.start = len(self.pending), time.monotonic()
         self.failures: dict[Job, str] = {}  # with the reason
         self.lost: list[Job] = []  # failed because their workers died: tried once more at the end
-        self.begun: set[Job] = set()  # reported as trained by this command
-        self.elsewhere: set[Job] = set()  # reported as trained by another command
+        self.reported: set[tuple[Job, str]] = set()  # events that are printed once
         self.error: Exception | None = None
         self.stopped, self.looking = False, threading.Lock()
 
     def _say(self, job: Job, event: str) -> None:
         print(f"{len(self.jobs) - len(self.pending)}/{len(self.jobs)} {job}: {event}", file=sys.stderr, flush=True)
 
-    def _say_training(self, job: Job) -> None:
-        if job not in self.begun:
-            self.begun.add(job)
-            self._say(job, "training")
+    def _say_once(self, job: Job, event: str = "training") -> None:
+        if (job, event) not in self.reported:
+            self.reported.add((job, event))
+            self._say(job, event)
 
     def _say_result(self, job: Job) -> None:
         result = read_result(job.file(self.spec.out))
@@ -110,16 +109,15 @@ class Dispatcher:
     def _wait_for(self, left: list[Job]) -> bool:
         """Wait a moment for other commands. When one dies, its jobs are free."""
         for job in left:
-            if job not in self.elsewhere and job not in self.trained:
-                self.elsewhere.add(job)
-                self._say(job, f"being trained by {self.spec.claim_of(job).holder}")
+            if job not in self.trained:
+                self._say_once(job, f"being trained by {self.spec.claim_of(job).holder}")
         time.sleep(BEAT)
         return False
 
     def _train_here(self, free: list[Job]) -> bool:
         for job in free:
             try:
-                self._handle(attempt(self.spec, job, functools.partial(self._say_training, job)))
+                self._handle(attempt(self.spec, job, functools.partial(self._say_once, job)))
             finally:
                 self._look_for_results()  # an interrupted job may have a result
         return False
@@ -194,7 +192,7 @@ class Dispatcher:
             claims = {job: self.spec.claim_of(job) for job in self.pending}
             for job, claim in claims.items():
                 if claim.notes_file.name in there and claim.notes.get("command") == self.spec.command:
-                    self._say_training(job)
+                    self._say_once(job)
 
     def _stop(self) -> None:
         """Ask the workers to save their state and stop."""

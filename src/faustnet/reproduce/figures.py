@@ -32,7 +32,7 @@ def draw_figure1(out: Path, dataset: str, network: str, data_dir: Path | None) -
     """Draw the architecture of a new network."""
     job = Table1Job("tuned", "faust-representative", dataset, network, 0)
     data = cached_data(dataset, data_dir)
-    model = Model.fresh(job.recipe, data.train, data.class_names)
+    model = Model.fresh(job.recipe, data.train, data.class_names, data.tokeniser)
     return save(figure1(architecture(model)), out / "figures", "figure1")
 
 

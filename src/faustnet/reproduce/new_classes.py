@@ -76,7 +76,7 @@ class NewClassJob(Job):
 
 def new_old_all_accuracy(model: Model, data: DataSet) -> tuple[float, float, float]:
     """Return the accuracy on the test images of the model's last class, of its other classes, and of all."""
-    test = model.known(data).test.to(model.scaling.mean.device)
+    test = model.known(data).test.to(model.device)
     confusion = torch.tensor(evaluate(model.method, model.source(test)).confusion, dtype=torch.float64)
     right, counts = confusion.diagonal(), confusion.sum(dim=1)
     shares = right[-1] / counts[-1], right[:-1].sum() / counts[:-1].sum(), right.sum() / counts.sum()

@@ -17,7 +17,7 @@ from faustnet.errors import require
 from faustnet.methods.faust import FaustRepresentative
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe, as_table, differences
+from faustnet.runs.recipes import Recipe, as_table, differences, write_recipe
 from faustnet.training.evaluation import all_embeddings, all_scores
 
 THUMBNAIL = 32  # largest side in pixels of a test image; a page contains a thousand of them
@@ -30,7 +30,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
     """Analyse a finished run.
 
     The result contains the recipe, environment, history and metrics of the run; the Fisher score of each layer; and for
-    `points` test images a map of the embeddings in each layer, the true and the predicted class, and the picture.
+    `points` test images a map of the embeddings in each layer, the true and the predicted class, and the picture or text.
     """
     require(points >= 1, f"points must be at least 1, got {points}.")
     model, metrics = run.model_as_trained(device), run.metrics
@@ -47,6 +47,7 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
         "dataset": data.name,
         "network": network_in_words(model),
         "recipe": as_table(recipe),
+        "recipe_file": write_recipe(recipe),
         "changed": _changed(recipe),
         "environment": run.environment,
         "history": run.history,
@@ -64,13 +65,14 @@ def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points
         "labels": shown.labels.tolist(),
         "predicted": scores.argmax(dim=1).tolist(),
         "sheet": pictures.sheet(shown.all_pixels),
+        "texts": model.tokeniser.decode(shown.all_pixels) if model.tokeniser else None,
         "representatives": _representatives(model, pictures),
     }
 
 
 def layer_embeddings(model: Model, images: Images) -> list[np.ndarray]:
     """Return the embedding of images in each layer, (n, e_i), or the activation if the layers have no projection."""
-    source = model.source(images.to(model.scaling.mean.device))
+    source = model.source(images.to(model.device))
     return [embedding.float().cpu().numpy() for embedding in all_embeddings(model.method, source)]
 
 
@@ -120,11 +122,10 @@ def balanced_sample(labels: np.ndarray, count: int) -> np.ndarray:
 
 
 class Pictures:
-    """Converts the images of one data set to PNG files in data URIs. Tables of numbers have no pictures."""
+    """Converts the images of one data set to PNG files in data URIs. Tables of numbers and texts have no pictures."""
 
     def __init__(self, images: Images):
-        channels, height, width = images.shape
-        self.exist = channels in (1, 3) and height * width > 1
+        self.exist = len(images.shape) == 3 and images.shape[0] in (1, 3) and images.shape[1:] != (1, 1)
         self.low, self.high = 0.0, 255.0
         if images.pixels.dtype != torch.uint8:
             self.low, self.high = (float(end) for end in images.all_pixels.aminmax())
@@ -159,12 +160,16 @@ def data_uri(picture: Image.Image) -> str:
 
 
 def _representatives(model: Model, pictures: Pictures) -> list[list[str]]:
-    """Return the representatives of each class as data URIs; empty if the method has none."""
+    """Return the representatives of each class as data URIs or as texts; empty if the method has none."""
     method = model.method
-    if not isinstance(method, FaustRepresentative) or not pictures.exist:
+    if not isinstance(method, FaustRepresentative):
         return []
-    pixels = method.images.view(-1, *model.shape) * model.scaling.deviation + model.scaling.mean
-    classes = pixels.unflatten(0, (method.classes, method.count))[:, :PORTRAITS]
+    classes = method.images.view(method.classes, method.count, *model.shape)[:, :PORTRAITS]
+    if model.tokeniser is not None:
+        return [model.tokeniser.decode(texts) for texts in classes.long()]
+    if model.scaling is None or not pictures.exist:
+        return []
+    classes = classes * model.scaling.deviation + model.scaling.mean
     return [[data_uri(picture) for picture in pictures.each(images, PORTRAIT)] for images in classes]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from faustnet.data import Tokeniser
 from faustnet.errors import FaustnetError
 from faustnet.runs.checkpoints import Checkpoints
 from faustnet.runs.model import Model
@@ -24,6 +25,7 @@ from faustnet.training.loop import TrainingLoop
 RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "history.json", "metrics.json"
 HISTORY_TABLE = "history.csv"  # the history for spreadsheets
 MODEL = "model.safetensors"
+TOKENISER = "tokeniser.json"  # of a run on texts
 LARGEST_JSON = 32 << 20  # bytes
 METRIC_TYPES = {
     "test_accuracy": float, "train_seconds": float, "seconds_per_image": float, "voters": list, "layer_accuracy": list,
@@ -163,7 +165,7 @@ class Run:
 
     def discard(self) -> None:
         """Remove a run that has nothing to continue from."""
-        for name in (RECIPE, ENVIRONMENT, LOCK):
+        for name in (RECIPE, ENVIRONMENT, TOKENISER, LOCK):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):  # the folder may contain files of the user
             self.folder.rmdir()
@@ -193,6 +195,19 @@ class Run:
             return bool(self.metrics and self.history and self.model())
         except FaustnetError:
             return False
+
+    def note_tokeniser(self, tokeniser: Tokeniser | None) -> None:
+        """Write the tokeniser of a run on texts. A continued run must have the same, because weights belong to token ids."""
+        path = self.folder / TOKENISER
+        if tokeniser is None:
+            return
+        if not path.exists():
+            self.write(TOKENISER, tokeniser.to_json().encode())
+        elif path.read_bytes() != tokeniser.to_json().encode():
+            raise FaustnetError(
+                f"The training texts have other tokens than when {self.folder} was started: restore the texts and the "
+                "version of the package tokenizers, or start a new run."
+            )
 
     def note_environment(self, device: torch.device) -> None:
         """Write the environment of this session, with those of earlier sessions of a continued run."""

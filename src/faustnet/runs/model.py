@@ -1,4 +1,4 @@
-"""Trained models: a method with its classes, and the shape and the scaling of its images."""
+"""Trained models: a method with its classes, and the shape and the scaling of its images, or the tokeniser of its texts."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from faustnet.data import DataSet, Images, ImageSource, Scaling, load_data
+from faustnet.data import DataSet, Images, ImageSource, Scaling, Tokeniser, load_data
+from faustnet.data.tokens import check_ids
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
@@ -32,6 +33,8 @@ from faustnet.training.evaluation import (
 CPU = torch.device("cpu")
 UNKNOWN = "unknown"  # class name of a rejected image
 
+Inputs = Tensor | np.ndarray | Sequence[str]  # pixels or token ids, or texts
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -52,30 +55,44 @@ class EarlyPrediction:
 
 @dataclass(frozen=True)
 class Model:
-    """Trained method with its classes, and the shape and the scaling of its images.
+    """Trained method with its classes, and the shape and the scaling of its images, or the tokeniser of its texts.
 
-    `load` reads one from a file, such as model.safetensors in a run folder. A pickle contains the same bytes as the file,
-    and is loaded on the CPU.
+    Wherever a model takes pixels, a model of texts takes a list of strings, or token ids (n, tokens). `load` reads a model
+    from a file, such as model.safetensors in a run folder. A pickle contains the same bytes as the file, and is loaded on
+    the CPU.
     """
 
     recipe: Recipe
     method: Method
     class_names: tuple[str, ...]
-    shape: tuple[int, int, int]  # of an image: (channels, height, width)
-    scaling: Scaling
+    shape: tuple[int, ...]  # of an image: (channels, height, width); of a text: (tokens,)
+    scaling: Scaling | None  # None for texts
     of_bytes: bool  # whether it was trained on pixels from 0 to 255
     threshold: float | None = None  # of rejection, set by `calibrate`: images with a lower first-layer score are rejected
+    tokeniser: Tokeniser | None = None  # of texts
 
     @classmethod
-    def fresh(cls, recipe: Recipe, train: Images, class_names: Sequence[str]) -> "Model":
+    def fresh(cls, recipe: Recipe, train: Images, class_names: Sequence[str], tokeniser: Tokeniser | None = None) -> "Model":
         """Return an untrained model. Its weights are drawn on the CPU, so that they are the same on every device."""
         with seeded(recipe.seed):
-            method = recipe.build_method(train.shape, len(class_names))
-        return cls(recipe, method, tuple(class_names), train.shape, Scaling.of(train), train.pixels.dtype == torch.uint8)
+            method = recipe.build_method(train.shape, len(class_names), tokeniser.vocabulary if tokeniser else 0)
+        scaling = Scaling.of(train) if tokeniser is None else None
+        of_bytes = train.pixels.dtype == torch.uint8
+        return cls(recipe, method, tuple(class_names), train.shape, scaling, of_bytes, tokeniser=tokeniser)
 
     def to(self, device: torch.device) -> "Model":
         """Move the model to a device."""
-        return replace(self, method=self.method.to(device), scaling=self.scaling.to(device))
+        scaling = self.scaling and self.scaling.to(device)
+        return replace(self, method=self.method.to(device), scaling=scaling)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.method.parameters()).device
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids; 0 for images."""
+        return self.tokeniser.vocabulary if self.tokeniser else 0
 
     def known(self, data: DataSet) -> DataSet:
         """Return the data with the labels of this model. The data need not contain all of its classes."""
@@ -85,13 +102,22 @@ class Model:
                 f"{data.name} must have only classes of the model, which are {known}, got {', '.join(others)}."
             )
         numbers = torch.tensor([self.class_names.index(name) for name in data.class_names])
-        train, test = (Images(part.pixels, numbers[part.labels.cpu()]) for part in (data.train, data.test))
-        return DataSet(data.name, self.class_names, train, test, left_out=data.left_out)
+
+        def renumbered(part: Images) -> Images:
+            return Images(part.pixels, numbers[part.labels.cpu()])
+
+        validation = None if data.validation is None else renumbered(data.validation)
+        train, test = renumbered(data.train), renumbered(data.test)
+        return replace(data, class_names=self.class_names, train=train, test=test, validation=validation)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Shape of the image files that it can classify: (channels, height, width)."""
-        channels = self.shape[0]
+        require(
+            self.tokeniser is None,
+            "This model was trained on texts, not on images: use 'faustnet predict --text', or a list of strings in Python.",
+        )
+        channels, height, width = self.shape
         require(
             channels in (1, 3), f"This model was trained on rows of {channels} numbers, not on images: choose another model."
         )
@@ -99,15 +125,27 @@ class Model:
             self.of_bytes,
             "Image files have pixels from 0 to 255, but this model was trained on other values: choose another model.",
         )
-        return self.shape
+        return channels, height, width
 
     def read_data(self, dataset: str | None = None, data_dir: Path | None = None) -> DataSet:
-        """Read the data that it was trained on, or another data set with its classes. Images in a folder are resized."""
-        shape = self.shape if self.shape[0] in (1, 3) else None
-        return self.known(load_data(dataset or self.recipe.dataset, data_dir, shape=shape, stream=self.recipe.data.stream))
+        """Read the data that it was trained on, or another data set with its classes. Images in a folder are resized, and
+        texts are encoded by the model's tokeniser."""
+        settings, shape = self.recipe.data, None
+        if len(self.shape) == 3 and self.shape[0] in (1, 3):
+            channels, height, width = self.shape
+            shape = channels, height, width
+        text = replace(settings.text, tokeniser=self.tokeniser)
+        return self.known(
+            load_data(dataset or self.recipe.dataset, data_dir, shape=shape, stream=settings.stream, text=text)
+        )
 
     def source(self, images: Images) -> ImageSource:
         """Return the images as input for the method, without augmentation."""
+        if self.tokeniser and images.shape != self.shape:
+            raise FaustnetError(
+                f"Texts must have {self.shape[0]} token ids for this model, got the shape {dimensions(images.shape)}: use "
+                "texts and the tokeniser of the model."
+            )
         if images.shape != self.shape:
             raise FaustnetError(
                 f"Images must have the shape {dimensions(self.shape)} for this model, got {dimensions(images.shape)}: "
@@ -115,10 +153,12 @@ class Model:
             )
         return ImageSource(images, self.scaling, self.class_names)
 
-    def images(self, pixels: Tensor | np.ndarray) -> Images:
-        """Check the pixels of images without labels. (n, c, h, w), or (n, h, w) for one channel"""
+    def images(self, pixels: Inputs) -> Images:
+        """Check the pixels of images without labels, (n, c, h, w), or (n, h, w) for one channel; or texts."""
+        if self.tokeniser is not None:
+            return self._texts(pixels, self.tokeniser)
         try:
-            pixels = torch.as_tensor(pixels, device=self.scaling.mean.device)
+            pixels = torch.as_tensor(pixels, device=self.device)
         except (TypeError, ValueError) as error:
             raise FaustnetError(
                 f"pixels must be a tensor or an array ({error}): for image files, use 'faustnet predict'."
@@ -132,13 +172,21 @@ class Model:
             raise FaustnetError("pixels must be floats, scaled like the training data of this model, got torch.uint8.")
         return Images(pixels, torch.zeros(len(pixels), dtype=torch.long, device=pixels.device))
 
-    def scores(self, pixels: Tensor | np.ndarray) -> Tensor:
+    def _texts(self, texts: Inputs, tokeniser: Tokeniser) -> Images:
+        """Encode strings, or check token ids (n, tokens)."""
+        if isinstance(texts, Tensor | np.ndarray):
+            rows = torch.as_tensor(texts, device=self.device)
+            check_ids(rows, tokeniser.vocabulary, "tokens")
+        else:
+            require(not isinstance(texts, str), "texts must be a list of strings, got a single string: put it in a list.")
+            rows = tokeniser.whole_rows(texts).to(self.device)
+        return Images(rows, torch.zeros(len(rows), dtype=torch.long, device=self.device))
+
+    def scores(self, pixels: Inputs) -> Tensor:
         """Return the score of each class by each voter. (n, c, h, w) → (voters, n, classes)"""
         return all_scores(self.method, self.source(self.images(pixels)))
 
-    def predict(
-        self, pixels: Tensor | np.ndarray, layers: Sequence[int] | None = None, *, reject: bool = False
-    ) -> list[Prediction]:
+    def predict(self, pixels: Inputs, layers: Sequence[int] | None = None, *, reject: bool = False) -> list[Prediction]:
         """Predict the class of each image, from all layers or from those in `layers`, numbered from 1. With `reject`,
         images that the threshold of `calibrate` rejects are "unknown"."""
         scores = self.scores(pixels)
@@ -146,22 +194,18 @@ class Model:
         votes = scores.argmax(dim=2).T.tolist()
         names = [self.class_names[number] for number in best.indices.tolist()]
         if reject:
-            accepted = zip(names, self._accepted(scores).tolist(), strict=True)
-            names = [name if known else UNKNOWN for name, known in accepted]
+            if self.threshold is None:
+                raise FaustnetError(
+                    "This model has no rejection threshold yet: run 'faustnet calibrate RUN' or call Model.calibrate first."
+                )
+            accepted = (known_score(scores) >= self.threshold).tolist()
+            names = [name if known else UNKNOWN for name, known in zip(names, accepted, strict=True)]
         return [
             Prediction(name, score, [self.class_names[vote] for vote in voters])
             for name, score, voters in zip(names, best.values.tolist(), votes, strict=True)
         ]
 
-    def _accepted(self, scores: Tensor) -> Tensor:
-        """Return whether images are close enough to a class. (voters, n, C) → (n,)"""
-        if self.threshold is None:
-            raise FaustnetError(
-                "This model has no rejection threshold yet: run 'faustnet calibrate RUN' or call Model.calibrate first."
-            )
-        return known_score(scores) >= self.threshold
-
-    def predict_early(self, pixels: Tensor | np.ndarray, threshold: float) -> list[EarlyPrediction]:
+    def predict_early(self, pixels: Inputs, threshold: float) -> list[EarlyPrediction]:
         """Predict the class of each image with early exit. For FAUST only.
 
         After each layer, the scores of the layers so far are averaged. An image exits if the best class leads by at least
@@ -184,7 +228,7 @@ class Model:
             )
         return self.method
 
-    def add_class(self, name: str, pixels: Tensor | np.ndarray, kind: str = REFERENCE_KINDS[0]) -> "Model":
+    def add_class(self, name: str, pixels: Inputs, kind: str = REFERENCE_KINDS[0]) -> "Model":
         """Return a copy of this model with an additional class, without training. For FAUST only.
 
         `kind` is how the references of the class are computed from the embeddings of its examples, in every layer: "mean";
@@ -204,7 +248,7 @@ class Model:
         examples = self.source(images)
         first = torch.arange(min(method.count, len(images)), device=images.labels.device)
         with seeded(0), torch.no_grad():  # k-means draws random numbers
-            larger = self.recipe.build_method(self.shape, len(self.class_names) + 1).to(_dtype(method))
+            larger = self.recipe.build_method(self.shape, len(self.class_names) + 1, self.vocabulary).to(_dtype(method))
             references = [references_from(rows, method.count, kind) for rows in all_embeddings(method, examples)]
             added = method.new_class(examples.plain(first), references)
         require(
@@ -216,7 +260,7 @@ class Model:
         grown = replace(self, method=larger.eval(), class_names=(*self.class_names, name), threshold=None)
         return grown.to(images.labels.device)
 
-    def calibrate(self, pixels: Tensor | np.ndarray, accept: float = 0.95) -> "Model":
+    def calibrate(self, pixels: Inputs, accept: float = 0.95) -> "Model":
         """Return this model with a threshold for `predict(…, reject=True)`.
 
         The threshold accepts the fraction `accept` of these images. They must be of the model's classes, and must not have

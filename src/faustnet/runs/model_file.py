@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from faustnet.data import Scaling
+from faustnet.data import Scaling, Tokeniser
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Method
 from faustnet.nn.old_names import current_names
@@ -26,7 +26,8 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 def file_contents(model: "Model") -> bytes:
     """Return the contents of a model file."""
     tensors = {f"method.{name}": tensor for name, tensor in model.method.state_dict().items()}
-    tensors |= {"scaling.mean": model.scaling.mean, "scaling.deviation": model.scaling.deviation}
+    if model.scaling is not None:
+        tensors |= {"scaling.mean": model.scaling.mean, "scaling.deviation": model.scaling.deviation}
     about = {
         "format": FORMAT,
         "recipe": as_table(model.recipe),
@@ -34,6 +35,7 @@ def file_contents(model: "Model") -> bytes:
         "shape": model.shape,
         "of_bytes": model.of_bytes,
         "threshold": model.threshold,
+        "tokeniser": model.tokeniser and model.tokeniser.to_json(),
     }
     return pack(tensors, about)
 
@@ -46,21 +48,24 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
         if about["format"] != FORMAT:
             raise FaustnetError(f"{source} was written by another version of faustnet: use that version, or train again.")
         recipe, names = recipe_from(about["recipe"]), tuple(map(str, about["class_names"]))
-        channels, height, width = map(int, about["shape"])
-        shape, of_bytes = (channels, height, width), bool(about["of_bytes"])
+        tokeniser = Tokeniser.from_json(about["tokeniser"]) if about.get("tokeniser") else None
+        shape, of_bytes = tuple(map(int, about["shape"])), bool(about["of_bytes"])
+        if len(shape) != 3 if tokeniser is None else shape != (tokeniser.length,):
+            raise ValueError("its shape is not that of images or of its tokens")
         threshold = about.get("threshold")  # the first files of version 0.1 have none
         threshold = None if threshold is None else float(threshold)
         intact = is_intact(tensors, about)
-        scaling = Scaling(*(_scale(tensors[f"scaling.{name}"], channels) for name in ("mean", "deviation")))
+        scaling = None if tokeniser else _scaling(tensors, shape[0])
         weights = {name.removeprefix("method."): tensor for name, tensor in tensors.items() if name[:8] != "scaling."}
         if len(recipe.network.widths) > len(weights):
             raise ValueError("it has fewer tensors than layers")
+        vocabulary = tokeniser.vocabulary if tokeniser else 0
         with torch.device("meta"):  # needs no memory, whatever the recipe says
-            empty = recipe.build_method(shape, len(names))
+            empty = recipe.build_method(shape, len(names), vocabulary)
         weights = current_names(weights, empty)
         check_weights(empty, weights, source)
         with seeded(0):
-            method = recipe.build_method(shape, len(names)).to(dtype)
+            method = recipe.build_method(shape, len(names), vocabulary).to(dtype)
     except MALFORMED as error:
         raise FaustnetError(
             f"{source} is not a faustnet model, or is damaged ({error!r}): copy it again, or train again."
@@ -69,7 +74,7 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
     method.load_state_dict(weights)
     return {
         "recipe": recipe, "method": method.eval(), "class_names": names, "shape": shape, "scaling": scaling,
-        "of_bytes": of_bytes, "threshold": threshold,
+        "of_bytes": of_bytes, "threshold": threshold, "tokeniser": tokeniser,
     }  # fmt: skip
 
 
@@ -100,6 +105,10 @@ def check_weights(method: Method, tensors: Tensors, source: str | Path) -> None:
 def dimensions(shape: Sequence[int]) -> str:
     """Return a shape as text, such as 1×28×28."""
     return "×".join(map(str, shape))
+
+
+def _scaling(tensors: Tensors, channels: int) -> Scaling:
+    return Scaling(*(_scale(tensors[f"scaling.{name}"], channels) for name in ("mean", "deviation")))
 
 
 def _scale(tensor: Tensor, channels: int) -> Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from faustnet.data import DataSet
@@ -38,13 +39,13 @@ class ConsoleProgress:
     def begin(self, model: Model, data: DataSet, trainer: TrainingLoop) -> None:
         recipe, method = model.recipe, model.method
         self.epochs, self.voters = trainer.epochs, len(method.voters)
-        shape = "×".join(map(str, model.shape))
+        what = f"texts of {model.shape[0]} tokens" if model.tokeniser else f"images of {'×'.join(map(str, model.shape))}"
         layers = f"{recipe.network.kind} layers {'-'.join(map(str, recipe.network.widths))}"
         count = sum(parameter.numel() for parameter in method.parameters())
         for line in data.left_out:
             self.console.print(printable(f"skipped: {line}"))
         self.console.print(
-            f"{recipe.method} on {printable(data.name)}: {len(trainer.train.labels):,} training images of {shape}, "
+            f"{recipe.method} on {printable(data.name)}: {len(trainer.train.labels):,} training {what}, "
             f"{len(model.class_names)} classes\n"
             f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} per epoch, "
             f"{trainer.schedule.about} on {trainer.device.type}"
@@ -84,27 +85,26 @@ def _notes_on_streaming(data: DataSet, trainer: TrainingLoop) -> list[str]:
     pixels = data.train.pixels
     if isinstance(pixels, torch.Tensor):
         return []
-    size = f"{pixels.size / 1e9:.1f} GB" if pixels.size >= 1e8 else f"{pixels.size / 1e6:.1f} MB"
     how = "are read from the disk during training" if trainer.schedule.feed.streams else "were loaded into memory"
-    return [f"{size} of images {how}"]
+    return [f"{decimal(pixels.size)} of images {how}"]
 
 
 def _notes_on_classes(data: DataSet, trainer: TrainingLoop) -> list[str]:
     """Warn about uneven classes, classes with few training images, and classes without test images."""
-    names = data.class_names
+    names, noun = data.class_names, "texts" if data.tokeniser else "images"
     trained, tested = (torch.bincount(x, minlength=len(names)).tolist() for x in (trainer.train.labels, data.test.labels))
     most, least = max(trained), min(trained)
     lines = []
     if most >= UNEVEN * least and not trainer.settings.balance:
         large, small = names[trained.index(most)], names[trained.index(least)]
         lines.append(
-            f"imbalanced classes: {large!r} has {most:,} training images and {small!r} {least:,}; "
+            f"imbalanced classes: {large!r} has {most:,} training {noun} and {small!r} {least:,}; "
             "--set training.balance=true draws all classes equally often"
         )
     if few := [f"{name!r} {count}" for name, count in zip(names, trained, strict=True) if count < FEW]:
-        lines.append(f"few training images: {_listed(few)}")
+        lines.append(f"few training {noun}: {_listed(few)}")
     if untested := [repr(name) for name, count in zip(names, tested, strict=True) if not count]:
-        lines.append(f"no test images: {_listed(untested)}")
+        lines.append(f"no test {noun}: {_listed(untested)}")
     return lines
 
 

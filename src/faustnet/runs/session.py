@@ -69,6 +69,7 @@ def train(
             run.make_folder()
             locks.enter_context(folder_lock(folder))
             run.begin(recipe)
+        run.note_tokeniser(data.tokeniser)
         run.note_environment(device)
         if not communicator.alone:
             communicator.broadcast(trainer.state_on_host())
@@ -138,7 +139,8 @@ def follow(recipe: Recipe, grid: RankGrid, *, data_dir: Path | None) -> None:
 
 def _read_data(recipe: Recipe, data_dir: Path | None) -> DataSet:
     settings = recipe.data
-    return load_data(recipe.dataset, data_dir, settings.image_size, strict=settings.strict, stream=settings.stream)
+    strict, stream, text = settings.strict, settings.stream, settings.text
+    return load_data(recipe.dataset, data_dir, settings.image_size, strict=strict, stream=stream, text=text)
 
 
 def _set_up_equally(
@@ -159,7 +161,7 @@ def set_up(
     images, held_out = validation_split(recipe, data)
     recipe.data.augmentation.check(images.shape)
     images = images.to(device)
-    model = Model.fresh(recipe, images, data.class_names).to(device)
+    model = Model.fresh(recipe, images, data.class_names, data.tokeniser).to(device)
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     evaluated = model.source(held_out.to(device))
     settings = recipe.training, recipe.optimiser, recipe.seed
@@ -167,8 +169,11 @@ def set_up(
 
 
 def validation_split(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
-    """Return the images to train on, and those to evaluate on during training: a validation split, or the test images."""
+    """Return the images to train on, and those to evaluate on during training: the data set's own validation part or a
+    validation split, or the test images."""
     share = recipe.training.validation
+    if share and data.validation is not None:
+        return data.train, data.validation
     return data.train.split(share, seed=0) if share else (data.train, data.test)
 
 

@@ -2,30 +2,23 @@
 
 import os
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NoReturn
+from types import FrameType
 
 
-@contextmanager
-def importing() -> Iterator[None]:
-    """End the process with a message and exit status 130 if Ctrl-C is pressed within the block.
+def end_imports_on_interrupt() -> None:
+    """Make Ctrl-C end the process with a message and exit status 130 while any module is imported.
 
-    For imports that take long: a module that is being imported may swallow KeyboardInterrupt or raise another exception
-    in its place. A handler other than Python's own, such as one that ignores Ctrl-C, stays in place.
+    Some imports take seconds, and a module that is being imported may swallow KeyboardInterrupt or raise another exception
+    in its place. At other times Ctrl-C raises KeyboardInterrupt; a process that ignores it still does.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, _end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
 
 
-def _end(number: int, frame: object) -> NoReturn:
-    os.write(2, b"faustnet: interrupted\n")
-    os._exit(130)
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os.write(2, b"faustnet: interrupted\n")
+            os._exit(130)
+        frame = frame.f_back
+    raise KeyboardInterrupt

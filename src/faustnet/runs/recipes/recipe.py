@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from faustnet.data import STREAM, Augmentation
+from faustnet.data import STREAM, Augmentation, TextSettings
+from faustnet.data.tokens import LARGEST_VOCABULARY, LONGEST, SMALLEST_VOCABULARY
 from faustnet.errors import require
 from faustnet.methods import Method, PredictionSettings, build, method_named
-from faustnet.nn.architectures import NetworkSettings, Shape
+from faustnet.nn.architectures import NetworkSettings, Shape, TextShape
 from faustnet.runs.recipes.values import convert_values
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
@@ -17,7 +18,7 @@ LARGEST_IMAGE = 512  # pixels per side of the user's own images
 
 @dataclass(frozen=True)
 class DataSettings:
-    """How images are read and augmented.
+    """How images and texts are read, and images augmented.
 
     Args:
         flip: Whether to mirror images at random, left to right.
@@ -30,6 +31,13 @@ class DataSettings:
         strict: For folders of images: whether an unreadable file is an error instead of being skipped.
         stream: For folders of shards: whether to read images from disk during training: "always", "never", or "auto" (if
             they do not fit in memory).
+        text_column: For files of texts: name of the column with the texts; "" for the only one with a usual name, such as
+            text, sentence or question.
+        label_column: For files of texts: name of the column with the labels; "" for the only one with a usual name, such as
+            label, class or category.
+        tokens: For texts: number of tokens; longer texts are truncated. 0 is that of the longest training text, but
+            from 32 to 128.
+        vocabulary: For texts: largest number of different tokens.
     """
 
     flip: bool = False
@@ -40,6 +48,10 @@ class DataSettings:
     image_size: int = 0
     strict: bool = False
     stream: str = "auto"
+    text_column: str = ""
+    label_column: str = ""
+    tokens: int = 0
+    vocabulary: int = 8000
 
     def __post_init__(self) -> None:
         require(self.crop >= 0, f"data.crop must be 0 pixels or more, got {self.crop}.")
@@ -51,10 +63,22 @@ class DataSettings:
             f"data.image_size must be from 1 to {LARGEST_IMAGE} pixels, or 0 for automatic, got {self.image_size}.",
         )
         require(self.stream in STREAM, f"data.stream must be one of {', '.join(STREAM)}, got {self.stream!r}.")
+        require(
+            0 <= self.tokens <= LONGEST,
+            f"data.tokens must be from 1 to {LONGEST}, or 0 for that of the longest text, got {self.tokens}.",
+        )
+        require(
+            SMALLEST_VOCABULARY <= self.vocabulary <= LARGEST_VOCABULARY,
+            f"data.vocabulary must be from {SMALLEST_VOCABULARY} to {LARGEST_VOCABULARY}, got {self.vocabulary}.",
+        )
 
     @property
     def augmentation(self) -> Augmentation:
         return Augmentation(self.flip, self.crop, self.cutout, self.rotation, self.zoom)
+
+    @property
+    def text(self) -> TextSettings:
+        return TextSettings(self.text_column, self.label_column, self.tokens, self.vocabulary)
 
 
 @dataclass(frozen=True)
@@ -82,8 +106,12 @@ class Recipe:
             "leave out data.flip, data.crop, data.cutout, data.rotation and data.zoom.",
         )
 
-    def build_method(self, shape: Shape, classes: int) -> Method:
-        """Build the untrained method for images of this shape. Draws its weights from torch's global generator."""
-        method = build(self.method, shape, classes, self.network, self.options)
+    def build_method(self, shape: tuple[int, ...], classes: int, vocabulary: int = 0) -> Method:
+        """Build the untrained method for images of this shape, (channels, height, width), or for texts, (tokens,), with a
+        vocabulary. Draws its weights from torch's global generator."""
+        if vocabulary:
+            require(not self.prediction.mirror, "prediction.mirror is for images: leave it out for texts.")
+        sample = TextShape(shape[0], vocabulary) if vocabulary else cast(Shape, shape)
+        method = build(self.method, sample, classes, self.network, self.options)
         method.set_prediction(self.prediction)
         return method

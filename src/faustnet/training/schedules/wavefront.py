@@ -133,7 +133,7 @@ class Wavefront(Schedule):
                         self.totals[span] += group.train(self.local, labels[span], factors[span])
                 if left:
                     rows, labels, factors = self._fetch()
-            for before, group in pairwise(self.groups):
+            for before, group in reversed([*pairwise(self.groups)]):  # a layer may pass on a part of its input
                 if before in working:
                     group.receive(before.output)
             for group in self.groups:
