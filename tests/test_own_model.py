@@ -18,7 +18,7 @@ import faustnet
 import own_models
 from faustnet.system.randomness import seeded
 from faustnet.training.optimisers import KnownOptimiser, OwnOptimiser, optimiser_from
-from own_models import BATCH, BLOCKS, CLASSES, adamw, convolutions, data, dense, made, trained, transformer
+from own_models import BATCH, BLOCKS, CLASSES, adamw, convolutions, data, dense, groups, made, trained, transformer
 
 
 def assert_same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
@@ -75,12 +75,6 @@ def test_a_frozen_body_stays_as_it_is(sequential: dict[str, dict[str, Tensor]]) 
             assert torch.equal(tensor, fresh[name]), name
     changed = "network.layers.1.body.2.weight"
     assert not torch.equal(sequential["frozen body"][changed], fresh[changed])
-
-
-def groups(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    vectors = [parameter for parameter in parameters if parameter.dim() < 2]
-    matrices = [parameter for parameter in parameters if parameter.dim() >= 2]
-    return torch.optim.AdamW([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}], lr=3e-3)
 
 
 OPTIMISERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {

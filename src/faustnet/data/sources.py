@@ -139,7 +139,8 @@ def source_from(data: Any, name: str, example: Tensor, classes: int, batch_size:
         data = data.tensors
     if isinstance(data, tuple | list) and len(data) == 2:
         return _array_source(data[0], data[1], name, example, classes)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    is_table = isinstance(data, Tensor | np.ndarray) or hasattr(data, "to_numpy")  # without labels
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not is_table:
         return _dataset_source(data, name, example, classes)
     raise FaustnetError(
         f"{name} must be a pair of arrays (x, y), a data set with labels or a data loader, got {type(data).__name__}."
@@ -223,7 +224,9 @@ def as_tensor(value: Any) -> Tensor:
         pixels = torch.from_numpy(np.array(value)).float() / 255
         return pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
     try:
-        return torch.as_tensor(np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value)
+        if isinstance(value, list | tuple) and value and not isinstance(value[0], list | tuple | int | float):
+            return torch.stack([as_tensor(part) for part in value])
+        return torch.as_tensor(np.ascontiguousarray(value))
     except (TypeError, ValueError, RuntimeError) as error:
         raise FaustnetError(
             f"Samples must be tensors or arrays of numbers, got {type(value).__name__} ({error}): convert them."

@@ -26,8 +26,7 @@ def check_trainable(method: Method, train: Source, batch_size: int) -> None:
     with unchanged_generators(device), torch.enable_grad():
         twin = copy.deepcopy(method, {id(train): train}).train()
         index = torch.arange(min(batch_size, len(train.labels), MOST_IMAGES), device=device)
-        if isinstance(twin, LocalMethod):
-            _check_rows(twin, train.plain(index), train.labels[index])
+        _check_rows(twin, train.plain(index), train.labels[index])
         buffers = {name: buffer.clone() for name, buffer in twin.named_buffers() if not name.startswith("network.layers.")}
         reached = [
             _reached(twin, loss) for losses in twin.losses(train.plain(index), train.labels[index]) for loss in losses
@@ -43,8 +42,8 @@ def check_trainable(method: Method, train: Source, batch_size: int) -> None:
             )
 
 
-def _check_rows(method: LocalMethod, x: Tensor, y: Tensor) -> None:
-    found, expected = method.rows(x, y).shape[1:], method.network.example.shape[1:]
+def _check_rows(method: Method, x: Tensor, y: Tensor) -> None:
+    found, expected = method.typical(x, y).shape[1:], method.network.example.shape[1:]
     if found != expected and expected.numel() != found.numel():
         raise FaustnetError(
             f"The network must take what {method.name} makes of its samples, {tuple(found)}, got a network for "
