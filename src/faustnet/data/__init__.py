@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from faustnet.data.download import data_folder
     from faustnet.data.image_file import image_files, read_image
     from faustnet.data.images import Augmentation, DataSet, Images, ImageSource, Scaling
-    from faustnet.data.loading import DATASETS, absolute_name, load_data, make_shards
+    from faustnet.data.loading import DATASETS, TEXT_SETS, absolute_name, load_data, make_shards
     from faustnet.data.stored_pixels import STREAM, StoredPixels
     from faustnet.data.text import TextSettings
     from faustnet.data.token_file import write_tokens
@@ -21,7 +21,7 @@ _MODULES = {
     "download": ["data_folder"],
     "image_file": ["image_files", "read_image"],
     "images": ["Augmentation", "DataSet", "Images", "ImageSource", "Scaling"],
-    "loading": ["DATASETS", "absolute_name", "load_data", "make_shards"],
+    "loading": ["DATASETS", "TEXT_SETS", "absolute_name", "load_data", "make_shards"],
     "stored_pixels": ["STREAM", "StoredPixels"],
     "text": ["TextSettings"],
     "token_file": ["write_tokens"],
@@ -31,6 +31,7 @@ _MODULES = {
 __all__ = [
     "DATASETS",
     "STREAM",
+    "TEXT_SETS",
     "Augmentation",
     "DataSet",
     "ImageSource",

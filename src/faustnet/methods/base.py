@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from faustnet._deprecated import moved_names
-from faustnet.data.sources import source_from
+from faustnet.data.sources import as_tensor, checked_labels, source_from
 from faustnet.errors import FaustnetError, require
 from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.source import Source, some_positions
 from faustnet.methods.state_file import read_state, write_state
-from faustnet.methods.stepping import check_optimisers, layer_optimisers, step_all
+from faustnet.methods.stepping import check_optimisers, check_owners, layer_optimisers, step_all
 from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.network import Network
 
@@ -128,14 +128,20 @@ class Method(nn.Module, ABC):
         Call `prepare` before the first step, and `make_ready` after the last one.
 
         Args:
-            x: Inputs, on the device of the method.
-            y: Their classes, int64.
+            x: Inputs; they get the type and the device of the network's example.
+            y: Their classes, whole numbers from 0.
             optimisers: Those of the method `optimisers`, or your own: together they have all trainable parameters.
         """
         require(self._is_prepared, f"{self.name} is not ready to train: call prepare(train) before the first train_step.")
         if self._known_optimisers is not optimisers:
             check_optimisers(self, optimisers)
+            if isinstance(self, LocalMethod):
+                check_owners(self)
             self._known_optimisers = optimisers
+        x = self._input(x)
+        if not (isinstance(y, Tensor) and y.is_cuda):  # reading values would wait for the GPU
+            y = checked_labels(y, self.classes, "the batch y").to(x.device)
+        require(len(x) == len(y), f"y must have one label per sample, got {len(x)} samples and {len(y)} labels.")
         self.train()
         found = []
         for loss in self.losses(x, y):
@@ -243,14 +249,16 @@ class Method(nn.Module, ABC):
         """Return the class with the largest sum of scores, over all voters or those in `layers`, numbered from 1.
         (B, …) → (B,)"""
         with evaluating(self):
-            return self.joined(self.votes(x), layers).argmax(dim=1)
+            return self.joined(self.votes(self._input(x)), layers).argmax(dim=1)
 
     def embed(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
         """Return the embeddings of all layers, or of those in `layers`, numbered from 1, one after the other.
         (B, …) → (B, Σ e_i)"""
         numbers = self._numbers(layers, len(self.network))
+        if self.network.has_batch_norm:
+            self.check_ready()
         with evaluating(self):
-            found = list(self.network.embeddings(self.unlabelled(x)))
+            found = list(self.network.embeddings(self.unlabelled(self._input(x))))
         return torch.cat([found[number - 1] for number in numbers], dim=1)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -260,6 +268,10 @@ class Method(nn.Module, ABC):
     def load(self, path: str | PathLike[str]) -> None:
         """Read the weights and references of a method with the same network and classes."""
         read_state(self, path)
+
+    def _input(self, x: Any) -> Tensor:
+        """Return samples, such as an array, with the type and the device of the network's example. (B, …)"""
+        return as_tensor(x).to(self.network.example)
 
     def _numbers(self, layers: Sequence[int] | None, count: int) -> Sequence[int]:
         if layers is None:

@@ -20,7 +20,10 @@ def write_state(method: "Method", path: str | PathLike[str]) -> None:
     method.check_ready()
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in method.state_dict().items()}
     about = {"method": method.name, "classes": method.classes}
-    write_whole(Path(path), save(tensors, {"faustnet": json.dumps(about)}))
+    try:
+        write_whole(Path(path), save(tensors, {"faustnet": json.dumps(about)}))
+    except OSError as error:
+        raise FaustnetError(f"path must be a file that can be written, got {path} ({error.strerror or error}).") from None
 
 
 def read_state(method: "Method", path: str | PathLike[str]) -> None:
@@ -32,7 +35,8 @@ def read_state(method: "Method", path: str | PathLike[str]) -> None:
     except FileNotFoundError:
         raise FaustnetError(f"There is no file {path}: check the path.") from None
     except (SafetensorError, KeyError, ValueError, OSError) as error:
-        raise FaustnetError(f"{path} is not a file of Method.save, or is damaged ({error}).") from None
+        raise FaustnetError(f"path must be a file of Method.save, but {path} is not one, or is damaged ({error}).") from None
+    require(isinstance(about, dict), f"path must be a file of Method.save, but {path} is not one.")
     for key, own in (("method", method.name), ("classes", method.classes)):
         require(about.get(key) == own, f"{path} must contain a method with {key} {own}, got {about.get(key)}.")
     expected = method.state_dict()

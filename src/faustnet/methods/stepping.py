@@ -18,14 +18,57 @@ def layer_optimisers(method: "Method", make: MakeOptimiser, *, local: bool) -> l
     """Return an optimiser of the trainable parameters of each layer, or of all of them together."""
     units: Sequence[nn.Module] = list(method.network) if local else [method]
     found = [[parameter for parameter in unit.parameters() if parameter.requires_grad] for unit in units]
-    return [make(parameters) for parameters in found if parameters]
+    return [made_optimiser(make, parameters) for parameters in found if parameters]
+
+
+def made_optimiser(make: MakeOptimiser, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Call the user's function, and check what it returns."""
+    made = make(parameters)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise FaustnetError(
+            f"optimiser must be a function that returns a torch.optim.Optimizer of a list of parameters, got "
+            f"{type(made).__name__}: try lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)."
+        )
+    if isinstance(made, torch.optim.LBFGS):
+        raise FaustnetError("optimiser must take a step without a closure, which LBFGS cannot: use another one.")
+    updated = {id(parameter) for group in made.param_groups for parameter in group["params"]}
+    require(
+        updated == {id(parameter) for parameter in parameters},
+        f"optimiser must update all {len(parameters)} parameters that it is given, and no others, got {len(updated)}.",
+    )
+    return made
+
+
+def check_owners(method: "Method") -> None:
+    """Refuse trainable parameters outside of the layers, or in two of them, where layers are trained separately."""
+    owners: dict[int, str] = {}
+    for name, parameter in method.named_parameters(remove_duplicate=False):
+        if not parameter.requires_grad:
+            continue
+        if not name.startswith("network.layers."):
+            raise FaustnetError(
+                f"{method.name} has a trainable parameter {name} outside its layers, which only the sequential schedule "
+                "could train: move it into a layer, or freeze it with requires_grad_(False)."
+            )
+        layer = ".".join(name.split(".")[:3])
+        if owners.setdefault(id(parameter), layer) != layer:
+            raise FaustnetError(
+                f"The parameter {name} is shared with another layer, but each layer is trained by its own loss: give every "
+                "layer a parameter of its own."
+            )
 
 
 def check_optimisers(method: "Method", optimisers: Sequence[torch.optim.Optimizer]) -> None:
     """Refuse optimisers that would leave a parameter untrained."""
     if isinstance(optimisers, torch.optim.Optimizer):
         raise FaustnetError("optimisers must be a list, got one optimiser: use method.optimisers(…), or put it in a list.")
-    updated = {id(parameter) for one in optimisers for group in one.param_groups for parameter in group["params"]}
+    all_updated = [id(parameter) for one in optimisers for group in one.param_groups for parameter in group["params"]]
+    updated = set(all_updated)
+    require(
+        len(updated) == len(all_updated),
+        f"optimisers must have each parameter once, got {len(all_updated) - len(updated)} more than once: use "
+        "method.optimisers(…).",
+    )
     for name, parameter in method.named_parameters():
         require(
             not parameter.requires_grad or id(parameter) in updated,
