@@ -20,8 +20,7 @@ from faustnet.errors import printable, require
 from faustnet.system.files import write_whole
 
 if TYPE_CHECKING:
-    from faustnet.runs.inputs import Inputs
-    from faustnet.runs.model import Model
+    from faustnet.runs.model import Inputs, Model
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run of a FAUST method.")]
 Out = Annotated[Path | None, option("Model file to write; the model of the run stays unchanged.", "the model of the run")]

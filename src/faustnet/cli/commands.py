@@ -26,8 +26,7 @@ from faustnet.system.files import write_whole
 
 if TYPE_CHECKING:
     from faustnet.data import DataSet
-    from faustnet.runs.inputs import Inputs
-    from faustnet.runs.model import Model
+    from faustnet.runs.model import Inputs, Model
     from faustnet.runs.prediction import EarlyPrediction, Prediction
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]

@@ -5,15 +5,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource, Scaling, Tokeniser, load_data
+from faustnet.data.tokens import check_ids
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
 from faustnet.nn.references import REFERENCE_KINDS, known_score
-from faustnet.runs.inputs import Inputs, image_rows, relabelled, text_rows
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
 from faustnet.runs.new_class import check_new_class, load_with_class
 from faustnet.runs.prediction import UNKNOWN, EarlyPrediction, Prediction
@@ -31,6 +32,8 @@ from faustnet.training.evaluation import (
 )
 
 CPU = torch.device("cpu")
+
+Inputs = Tensor | np.ndarray | Sequence[str]  # pixels or token ids, or texts
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Model:
 
     def known(self, data: DataSet) -> DataSet:
         """Return the data with the labels of this model. The data need not contain all of its classes."""
-        return relabelled(data, self.class_names)
+        return data.with_classes(self.class_names)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -126,8 +129,31 @@ class Model:
     def images(self, pixels: Inputs) -> Images:
         """Check the pixels of images without labels, (n, c, h, w), or (n, h, w) for one channel; or texts."""
         if self.tokeniser is not None:
-            return text_rows(pixels, self.tokeniser, self.device)
-        return image_rows(pixels, self.shape, self.of_bytes, self.device)
+            return self._texts(pixels, self.tokeniser)
+        try:
+            pixels = torch.as_tensor(pixels, device=self.device)
+        except (TypeError, ValueError) as error:
+            raise FaustnetError(
+                f"pixels must be a tensor or an array ({error}): for image files, use 'faustnet predict'."
+            ) from None
+        if pixels.dim() == 3 and self.shape[0] == 1:
+            pixels = pixels.unsqueeze(1)
+        require(pixels.dim() == 4, f"pixels must be (n, {', '.join(map(str, self.shape))}), got {tuple(pixels.shape)}.")
+        if self.of_bytes and pixels.dtype != torch.uint8:
+            raise FaustnetError(f"pixels must be uint8 from 0 to 255 for this model, got {pixels.dtype}: convert them.")
+        if not self.of_bytes and pixels.dtype == torch.uint8:
+            raise FaustnetError("pixels must be floats, scaled like the training data of this model, got torch.uint8.")
+        return Images(pixels, torch.zeros(len(pixels), dtype=torch.long, device=pixels.device))
+
+    def _texts(self, texts: Inputs, tokeniser: Tokeniser) -> Images:
+        """Encode strings, or check token ids (n, tokens)."""
+        if isinstance(texts, Tensor | np.ndarray):
+            rows = torch.as_tensor(texts, device=self.device)
+            check_ids(rows, tokeniser.vocabulary, "tokens")
+        else:
+            require(not isinstance(texts, str), "texts must be a list of strings, got a single string: put it in a list.")
+            rows = tokeniser.whole_rows(texts).to(self.device)
+        return Images(rows, torch.zeros(len(rows), dtype=torch.long, device=self.device))
 
     def scores(self, pixels: Inputs) -> Tensor:
         """Return the score of each class by each voter. (n, c, h, w) → (voters, n, classes)"""
