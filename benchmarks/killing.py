@@ -217,7 +217,9 @@ def forked(folder: Path, recipe: Recipe, data: DataSet, operation: int = 0) -> b
             die_before(operation, folder)
             session.SAVE_EVERY = 0.0
             begun = (folder / RECIPE).exists()
-            session.train(recipe, folder, device=CPU, progress=StoppableProgress(), resume=begun, data=data)
+            session.train(
+                recipe, folder, device=CPU, progress=StoppableProgress(), resume=begun, change_epochs=begun, data=data
+            )
             os._exit(0)
         finally:
             traceback.print_exc()
@@ -229,20 +231,29 @@ def forked(folder: Path, recipe: Recipe, data: DataSet, operation: int = 0) -> b
     return code == 0
 
 
-def killed_at_every_point(recipe: Recipe, place: Path) -> dict[str, Any]:
-    """Kill a short run before its first file operation and resume it, then before its second, and so on. This process
-    must not have trained before, because it is forked."""
+def killed_at_every_point(recipe: Recipe, place: Path, finished: Recipe | None = None) -> dict[str, Any]:
+    """Kill a short run before its first file operation and resume it, then before its second, and so on. With `finished`,
+    the run that is killed continues a finished one, whose model must stay usable. This process must not have trained
+    before, because it is forked."""
     begin = time.perf_counter()
     data = load_data(recipe.dataset)
     session.set_up(recipe, data, CPU)  # imports what no copy then has to
-    forked(place / "alone", recipe, data)
+    if finished:
+        forked(place / "finished", finished, data)
+
+    def new_folder(name: str) -> Path:
+        return Path(shutil.copytree(place / "finished", place / name)) if finished else place / name
+
+    forked(new_folder("alone"), recipe, data)
     wanted = outcome(place / "alone")
     points = 0
     found: Counter[str] = Counter()
     different: list[int] = []
     broken: list[str] = []
-    while not forked(folder := place / str(points + 1), recipe, data, points + 1):
+    while not forked(folder := new_folder(str(points + 1)), recipe, data, points + 1):
         points += 1
+        if finished:
+            Run.open(folder).model()
         found[state(folder)] += 1
         broken += spoiled(folder)
         forked(folder, recipe, data)

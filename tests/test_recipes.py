@@ -77,6 +77,7 @@ FULL = {
         "balance": True,
     },
     "prediction": {"mirror": True, "layers": "all", "weights": [0.0, 0.5]},
+    "start": {"model": "runs/other", "digest": "0a", "train_layers": [2]},
 }
 
 
@@ -116,6 +117,7 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"training": 3}, "training must be a section with keys, got 3"),
         ({"training": {"epochs": 2.5}}, "^training.epochs must be a whole number, got 2.5.$"),
         ({"training": {"epochs": True}}, "training.epochs must be a whole number, got True"),
+        ({"start": {"train_layers": [1]}}, "start.digest and start.train_layers need start.model"),
         ({"training": {"epochs": 0}}, "training.epochs must be at least 1, got 0"),
         ({"network": {"widths": 500}}, "^network.widths must be a list of whole numbers, got 500.$"),
         ({"network": {"widths": [500, 0]}}, r"network.widths must be .* at least 1, got \[500, 0\]"),

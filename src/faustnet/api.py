@@ -6,8 +6,8 @@ from typing import Any
 
 from faustnet.runs.folder import Run, model_at
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import train as train_recipe
+from faustnet.runs.start import complete_recipe
 from faustnet.runs.tensorboard import make_progress
 from faustnet.system.devices import choose_device
 
@@ -30,19 +30,20 @@ def train(
         out: Run folder.
         data_dir: Folder of downloaded data sets; by default `$FAUSTNET_DATA`, or a folder in the user's cache.
         device: "auto", "cpu", "cuda" or "mps".
-        resume: Whether to continue the unfinished run in `out`.
+        resume: Whether to continue the run in `out`. The recipe may have another number of epochs.
         tensorboard: Whether to write TensorBoard files to the folder `tensorboard` in `out`.
 
     >>> run = train({"dataset": "mnist", "network": {"widths": [500, 500, 500]}, "training": {"epochs": 5}}, "runs/mnist")
     >>> run.metrics["test_accuracy"]
     """
     return train_recipe(
-        recipe_from(recipe),
+        complete_recipe(recipe, Run.open(Path(out)).recipe if resume else None),
         Path(out),
         device=choose_device(device),
         progress=make_progress(Path(out), tensorboard),
         data_dir=Path(data_dir) if data_dir else None,
         resume=resume,
+        change_epochs=True,
     )
 
 

@@ -1,6 +1,7 @@
 """FAUST as a scikit-learn estimator. It works in memory and writes no files."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -14,21 +15,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource
-from faustnet.errors import FaustnetError, about_arguments
-from faustnet.methods import some_positions
+from faustnet.runs.arrays import BadInput, array_recipe, sharpness, speaking_of_arguments
+from faustnet.runs.incremental import Learned, learn
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe, changed, recipe_from
+from faustnet.runs.recipes import Recipe
 from faustnet.runs.session import set_up
 from faustnet.system.devices import choose_device
 from faustnet.training.evaluation import all_scores, chunks, evaluating
 from faustnet.training.history import Epoch
 
-LARGEST_BATCH = 256  # for batch_size "auto"
-MEASURED = 2000  # training samples from which the sharpness of probabilities is computed
-
-
-class BadInput(FaustnetError, ValueError):
-    """Invalid input, as the ValueError that scikit-learn expects."""
+__all__ = ["BadInput", "FaustClassifier"]
 
 
 class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
@@ -50,6 +46,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
     label_smoothing : label smoothing of the loss.
     representatives : number of representatives of each class, at most the size of the smallest class.
     scale : factor of the squared distances in the loss.
+    warm_start : whether `fit` continues from the weights of the last `fit`, for `epochs` more, instead of starting anew.
     transform_layers : layer or layers, numbered from 1, whose embeddings `transform` concatenates; None for all.
     random_state : seed of the weights and of the order of the samples.
     device : device for training: "cpu", "cuda", "mps", or "auto" for the fastest. The fitted model is on the CPU.
@@ -58,11 +55,12 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
     Attributes
     ----------
     classes_ : sorted labels, followed by those of added classes. (C,)
+    seen_ : positions in `classes_` of the classes of `model_`: after `partial_fit`, those of which there was a sample.
     model_ : trained `Model`, in double precision; the columns of a table are the channels of one-pixel images.
     scaler_ : `StandardScaler` of a table; None for images.
     sharpness_ : factor that turns summed scores into log-odds.
     loss_curve_ : loss of each epoch, the mean over the layers.
-    n_iter_ : number of epochs.
+    n_iter_ : number of epochs, or of calls of `partial_fit`.
     n_features_in_ : number of columns of a table, or of values of an image.
     feature_names_in_ : names of the columns, if all are strings. (d,)
     """
@@ -80,6 +78,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         label_smoothing: float = 0.1,
         representatives: int = 5,
         scale: float = 0.02,
+        warm_start: bool = False,
         transform_layers: int | Sequence[int] | None = None,
         random_state: int | np.random.RandomState | None = None,
         device: str = "cpu",
@@ -95,6 +94,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         self.label_smoothing = label_smoothing
         self.representatives = representatives
         self.scale = scale
+        self.warm_start = warm_start
         self.transform_layers = transform_layers
         self.random_state = random_state
         self.device = device
@@ -105,26 +105,108 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         tags.input_tags.three_d_array = True
         return tags
 
+    loss_curve_: list[float]
+    _optimiser_state: dict[str, Tensor]  # of the last call of `partial_fit`
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle; those of version 0.1 have no `warm_start` and `seen_`."""
+        known = {"seen_": np.arange(len(state["classes_"]))} if "classes_" in state else {}
+        super().__setstate__({"warm_start": False, **known, **state})
+
     def fit(self, X: Any, y: Any) -> "FaustClassifier":
         """Train on samples and their labels. (n, …), (n,)"""
-        X, y = self._checked(X, y, reset=True)
+        start = self.model_ if self.warm_start and hasattr(self, "model_") else None
+        X, y = self._checked(X, y, reset=start is None)
         check_classification_targets(y)
-        self.classes_, numbers = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
+        classes, numbers = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
             raise BadInput("y must contain at least two classes, got one class.")
-        self.scaler_ = StandardScaler().fit(X) if X.ndim == 2 else None
-        pixels = self._pixels(X)
-        images = Images(pixels if pixels.dtype == torch.uint8 else pixels.float(), torch.from_numpy(numbers))
-        recipe = self._recipe(np.bincount(numbers))
-        names = tuple(map(str, self.classes_))
-        model, trainer = set_up(recipe, DataSet(recipe.dataset, names, images, images), choose_device(self.device))
+        if start is None:
+            self.classes_ = classes
+            self.scaler_ = StandardScaler().fit(X) if X.ndim == 2 else None
+        elif not np.array_equal(classes, self.classes_):
+            raise BadInput(
+                f"y must contain the classes of the first fit, {list(self.classes_)}, got {list(classes)}: set "
+                "warm_start=False to train from new weights."
+            )
+        recipe = self._recipe(len(y), int(np.bincount(numbers).min()))
+        self._check_same_network(start, recipe)
+        images = self._images(X, numbers)
+        data = DataSet(recipe.dataset, tuple(map(str, classes)), images, images)
+        with speaking_of_arguments():
+            model, trainer = set_up(recipe, data, choose_device(self.device), start=start)
         trainer.run(lambda: None, self._print_loss)
-        # On the CPU, in double precision like scikit-learn's estimators, and without training state.
-        self.model_ = Model.from_bytes(model.to_bytes(), torch.float64)
-        self.sharpness_ = _sharpness(self.model_, images)
-        self.loss_curve_ = [_mean_loss(epoch) for epoch in trainer.history]
-        self.n_iter_ = len(trainer.history)
+        earlier = [] if start is None else self.loss_curve_
+        self._keep(model, images, [*earlier, *map(_mean_loss, trainer.history)])
+        self.seen_, self._optimiser_state = np.arange(len(classes)), {}
         return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "FaustClassifier":
+        """Train once on samples and their labels, with a constant learning rate. (n, …), (n,)
+
+        The first call needs all `classes`. It also determines the scaling of the input, which later calls do not change. The
+        representatives of a class are its first samples. Classes without a sample so far are not predicted.
+        """
+        first = not hasattr(self, "model_")
+        if first and classes is None:
+            raise BadInput("classes must contain all labels in the first call of partial_fit, got None.")
+        X, y = self._checked(X, y, reset=first)
+        check_classification_targets(y)
+        if first:
+            self._begin(X, classes)
+        elif classes is not None and not np.array_equal(np.unique(classes), np.sort(self.classes_)):
+            raise BadInput(
+                f"classes must be those of the first call of partial_fit, {list(self.classes_)}, got {list(classes)}."
+            )
+        order = np.argsort(self.classes_)
+        places = np.searchsorted(self.classes_, y, sorter=order).clip(max=len(order) - 1)
+        numbers = order[places]
+        if (unknown := self.classes_[numbers] != y).any():
+            raise BadInput(f"y must contain only classes of the first call, {list(self.classes_)}, got {y[unknown][0]!r}.")
+        self._learn(X, numbers)
+        return self
+
+    def _begin(self, X: np.ndarray, classes: Any) -> None:
+        """Prepare for the first call of `partial_fit`."""
+        known = np.unique(classes)
+        if len(known) < 2:
+            raise BadInput(f"classes must contain at least two labels, got {list(known)}.")
+        self.classes_ = known
+        self.scaler_ = StandardScaler().fit(X) if X.ndim == 2 else None
+        self.seen_, self.loss_curve_ = np.arange(0), []
+
+    def _learn(self, X: np.ndarray, numbers: np.ndarray) -> None:
+        """Train once on samples with these positions of their labels in `classes_`."""
+        model: Model | None = getattr(self, "model_", None)
+        before = None if model is None else Learned(model, 0.0, getattr(self, "_optimiser_state", {}))
+        seen = np.union1d(self.seen_, numbers).astype(int)
+        images, names = self._images(X, np.searchsorted(seen, numbers)), tuple(map(str, self.classes_[seen]))
+        recipe = self._recipe(len(X))
+        recipe = replace(recipe, seed=recipe.seed + len(self.loss_curve_))  # another order in each call
+        self._check_same_network(model, recipe)
+        with speaking_of_arguments():
+            learned = learn(recipe, images, names, choose_device(self.device), before)
+        self._keep(learned.model, images, [*self.loss_curve_, learned.loss])
+        self.seen_, self._optimiser_state = seen, learned.optimiser
+
+    def _check_same_network(self, start: Model | None, recipe: Recipe) -> None:
+        if start is None:
+            return
+        for name in ("widths", "embedding"):
+            known, asked = getattr(start.recipe.network, name), getattr(recipe.network, name)
+            if known != asked:
+                raise BadInput(f"{name} must be {known} to train the fitted network further, got {asked}.")
+
+    def _images(self, X: np.ndarray, numbers: np.ndarray) -> Images:
+        """Return samples as input of `set_up`. (n, …), (n,)"""
+        pixels = self._pixels(X)
+        return Images(pixels if pixels.dtype == torch.uint8 else pixels.float(), torch.from_numpy(numbers))
+
+    def _keep(self, model: Model, images: Images, losses: list[float]) -> None:
+        """Keep a model on the CPU, in double precision like scikit-learn's estimators, and without training state."""
+        self.model_ = Model.from_bytes(model.to_bytes(), torch.float64)
+        self.sharpness_ = sharpness(self.model_, images)
+        self.loss_curve_, self.n_iter_ = losses, len(losses)
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict the labels of samples. (n, …) → (n,)"""
@@ -163,6 +245,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
             raise BadInput(f"name must be of type {known}, like the other labels, got {name!r}.")
         self.model_ = self.model_.add_class(str(label[0]), images.all_pixels)
         self.classes_ = np.concatenate([self.classes_, label])
+        self.seen_ = np.append(self.seen_, len(self.classes_) - 1)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -217,55 +300,21 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
 
     def _log_odds(self, X: Any) -> np.ndarray:
         source = self._source(X)
-        return self.sharpness_ * self.model_.method.joined(all_scores(self.model_.method, source)).numpy()
+        odds = self.sharpness_ * self.model_.method.joined(all_scores(self.model_.method, source)).numpy()
+        if len(self.seen_) == len(self.classes_):
+            return odds
+        everything = np.full((len(odds), len(self.classes_)), -np.inf)
+        everything[:, self.seen_] = odds
+        return everything
 
-    def _recipe(self, counts: np.ndarray) -> Recipe:
-        """Return the recipe of a training, for these numbers of samples per class."""
-        samples, smallest = int(counts.sum()), int(counts.min())
-        table = {
-            "dataset": "arrays",
-            "seed": int(check_random_state(self.random_state).randint(2**31 - 1)),
-            "options": {
-                "representatives": self.representatives,
-                "choice": "k-means",
-                "scale": self.scale,
-                "label_smoothing": self.label_smoothing,
-            },
-            "network": {"widths": self.widths, "embedding": self.embedding, "dropout": self.dropout},
-            "optimiser": {"name": "adamw", "learning_rate": self.learning_rate, "weight_decay": self.weight_decay},
-            "training": {
-                "epochs": self.epochs,
-                "batch_size": _batch_size(samples) if self.batch_size == "auto" else self.batch_size,
-                "evaluate_every": self.epochs,
-            },
-        }
-        try:
-            asked = recipe_from(table)
-        except FaustnetError as error:
-            raise BadInput(about_arguments(str(error))) from None
-        fitting = {
-            "options.representatives": min(asked.options["representatives"], smallest),
-            "training.batch_size": min(asked.training.batch_size, samples),
-        }
-        return changed(asked, fitting)
+    def _recipe(self, samples: int, smallest: int | None = None) -> Recipe:
+        """Return the recipe of a training with this number of samples. There are at most `smallest` representatives."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return array_recipe({**self.get_params(deep=False), "seed": seed}, samples, smallest)
 
     def _print_loss(self, epoch: Epoch) -> None:
         if self.verbose:
             print(f"Epoch {epoch.epoch}, loss {_mean_loss(epoch):.4f}")
-
-
-def _batch_size(samples: int) -> int:
-    """Return about twice the square root of the number of samples, such that few samples are left over."""
-    batches = max(1, round(samples / min(LARGEST_BATCH, 2 * samples**0.5)))
-    return samples // batches
-
-
-def _sharpness(model: Model, images: Images) -> float:
-    """Return the factor that turns summed scores into log-odds; `predict_proba` explains it."""
-    source = model.source(images)
-    some = model.source(images.take(some_positions(source, MEASURED)))
-    nearest = -all_scores(model.method, some).topk(2, dim=2).values  # (layers, n, 2)
-    return float(model.recipe.options["scale"] * nearest.sum(dim=2).mean() / len(nearest))
 
 
 def _mean_loss(epoch: Epoch) -> float:

@@ -11,6 +11,7 @@ from faustnet.runs.folder import RECIPE, Run
 from faustnet.runs.recipes import Recipe, put, read_recipe, recipe_from, set_key
 from faustnet.runs.session import Stopped, follow
 from faustnet.runs.session import train as train_recipe
+from faustnet.runs.start import complete_recipe
 from faustnet.runs.tensorboard import make_progress
 from faustnet.system.devices import choose_device
 from faustnet.training.distributed import Ranks, current_ranks, grid_size
@@ -55,6 +56,7 @@ def launch(
             progress=make_progress(folder, with_tensorboard),
             data_dir=data_dir,
             resume=resume,
+            change_epochs=True,
             communicator=grid,
         )
     except Stopped:
@@ -69,7 +71,7 @@ def _recipe_and_folder(
     begun = ranks.run_folder if ranks else None
     folder = Path(begun) if begun else out
     resume = resume or bool(begun and (Path(begun) / RECIPE).exists())
-    recipe = recipe_from(table, Run.open(folder).recipe if resume and folder else None)
+    recipe = recipe_from(table, Run.open(folder).recipe) if resume and folder else complete_recipe(table)
     return recipe, folder or _free_folder(f"{Path(recipe.dataset).stem}-{recipe.method}"), resume
 
 

@@ -53,10 +53,24 @@ def train(
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop if one of your own images cannot be read, instead of skipping it.")
     ] = False,
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Start from the weights of a trained model: a run folder or a model file. Its data set, method and network "
+            "are the defaults.",
+        ),
+    ] = None,
+    train_layers: Annotated[
+        str | None, option("With --from, layers to train, for example 2,3; the others are frozen.", "all")
+    ] = None,
     device: Device = "auto",
     data_dir: DataDir = None,
     out: Annotated[Path | None, option("Run folder.", "a new folder in runs/")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in --out; a finished run, if --epochs is raised.")
+    ] = False,
     parallel: Annotated[
         str,
         typer.Option(
@@ -82,6 +96,8 @@ def train(
         "optimiser.learning_rate": learning_rate,
         "seed": seed,
         "data.strict": strict or None,
+        "start.model": None if from_ is None else str(from_.resolve()),
+        "start.train_layers": _layers(train_layers),
     }
     from faustnet.cli.launch import launch, recipe_table
 
@@ -98,3 +114,7 @@ def train(
     typer.echo(
         f"test accuracy {metrics['test_accuracy']:.2%} after {metrics['train_seconds']:.1f} s of training, in {run.folder}"
     )
+
+
+def _layers(text: str | None) -> list[int] | None:
+    return None if text is None else [] if text == "all" else numbers(text, "--train-layers")

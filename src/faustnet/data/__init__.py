@@ -21,6 +21,7 @@ from faustnet.errors import FaustnetError, require, unknown
 __all__ = [
     "DATASETS",
     "STREAM",
+    "TEXT_SETS",
     "Augmentation",
     "DataSet",
     "ImageSource",

@@ -171,7 +171,8 @@ def _dataset(model: Model) -> str:
 
 
 def _recipe_file(model: Model) -> str:
-    return write_recipe(replace(model.recipe, dataset=_dataset(model)))
+    start = replace(model.recipe.start, model=Path(model.recipe.start.model).name)
+    return write_recipe(replace(model.recipe, dataset=_dataset(model), start=start))
 
 
 def _imported(name: str) -> Any:

@@ -45,9 +45,9 @@ class PatchBody(nn.Module):
     def __init__(self, shape: tuple[int, int, int], patch: int, width: int, block: TransformerBody):
         super().__init__()
         channels, height, length = shape
-        self.shape = shape
+        self.grid = height // patch, length // patch
         self.patches = nn.Conv2d(channels, width, patch, stride=patch)
-        self.positions = nn.Parameter(torch.randn((height // patch) * (length // patch), width) * POSITION_SIZE)
+        self.positions = nn.Parameter(torch.randn(self.grid[0] * self.grid[1], width) * POSITION_SIZE)
         self.first = block
 
     def forward(self, images: Tensor) -> Structure:

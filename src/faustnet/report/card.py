@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
@@ -38,6 +39,7 @@ def render_card(about: dict[str, Any]) -> str:
         recalls=[recall for _, _, recall, _ in by_class if recall is not None],
         errors=errors,
         device=_device(about["environment"]),
+        start=_start(about["recipe"]),
         percent=_percent,
     )
 
@@ -77,6 +79,15 @@ def _voters(about: dict[str, Any]) -> str:
     if prediction.get("layers") == "last":
         named = voters[-1:]
     return ", ".join(named) + ("; averaged over an image and its mirror image" if prediction["mirror"] else "")
+
+
+def _start(recipe: dict[str, Any]) -> str | None:
+    """Return the name and the digest of the model that the training started from, and the layers that were trained."""
+    start = recipe.get("start", {})
+    if not start.get("model"):
+        return None
+    layers = ", ".join(map(str, start["train_layers"])) or "all"
+    return f"{PurePath(start['model']).name}, SHA-256 {start['digest']}; layers trained: {layers}"
 
 
 def _one_image(about: dict[str, Any]) -> str:

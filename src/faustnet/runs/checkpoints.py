@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,20 @@ from torch import Tensor
 from faustnet.errors import FaustnetError
 from faustnet.nn.old_names import current_names
 from faustnet.runs.tensor_file import ABOUT, CHECKSUM, is_intact, pack, read_tensors
-from faustnet.runs.validation import is_epoch, parse_json
+from faustnet.runs.validation import are_epoch_changes, is_epoch, parse_json
 from faustnet.system.files import PARTIAL, write_whole
 from faustnet.training.loop import TrainingLoop
 
 LAST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Contents of a checkpoint."""
+
+    path: Path
+    about: dict[str, Any]  # values of the trainer's state, and notes
+    tensors: dict[str, Tensor]
 
 
 class Checkpoints:
@@ -33,50 +43,50 @@ class Checkpoints:
         for path in self.paths:
             path.unlink()
 
-    def save(self, trainer: TrainingLoop, environment: dict[str, Any] | None) -> None:
-        """Save the state of the trainer and the environment. The old checkpoints are kept until the new one is complete."""
+    def save(self, trainer: TrainingLoop, notes: dict[str, Any]) -> None:
+        """Save the state of the trainer, and notes. The old checkpoints are kept until the new one is complete."""
         tensors, facts = trainer.state()
         kept = self.previous.with_name(f".{PREVIOUS}{PARTIAL}")
         try:
             if self.last.exists():
                 _link(self.last, kept)
-            write_whole(self.last, pack(tensors, {**facts, "environment": environment}))
+            write_whole(self.last, pack(tensors, {**facts, **notes}))
             if kept.exists():
                 os.replace(kept, self.previous)
         finally:
             kept.unlink(missing_ok=True)
 
-    def restore(self, trainer: TrainingLoop) -> dict[str, Any] | None:
-        """Restore the last state that can be read, if there is one, and return its environment."""
+    def find(self, trainer: TrainingLoop) -> Checkpoint | None:
+        """Return the last state that can be read, if there is one."""
         paths = self.paths
         for path in paths:
             if found := _read(path, trainer):
-                break
+                return found
             if path != paths[-1]:
                 logging.getLogger(__name__).warning(f"{path} is damaged: continuing from the previous checkpoint.")
-        else:
-            if not paths:
-                return None
-            are, them = ("is", "it") if len(paths) == 1 else ("are", "them")
-            raise FaustnetError(
-                f"{' and '.join(map(str, paths))} {are} damaged or from another run: delete {them}, then run "
-                "the same command again to restart the run."
-            )
-        about, tensors = found
+        if not paths:
+            return None
+        are, them = ("is", "it") if len(paths) == 1 else ("are", "them")
+        raise FaustnetError(
+            f"{' and '.join(map(str, paths))} {are} damaged or from another run: delete {them}, then run "
+            "the same command again to restart the run."
+        )
+
+    def restore(self, trainer: TrainingLoop, found: Checkpoint) -> None:
+        """Restore a state that `find` returned."""
         try:
-            trainer.restore(tensors, about)
+            trainer.restore(found.tensors, found.about)
         except (RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
             raise FaustnetError(
-                f"{path} does not match the recipe of the run: delete it, then run the same "
+                f"{found.path} does not match the recipe of the run: delete it, then run the same "
                 "command again to restart the run."
             ) from None
-        if path != self.last:
-            os.replace(path, self.last)  # otherwise the damaged one would become the previous one
-        return about.get("environment")
+        if found.path != self.last:
+            os.replace(found.path, self.last)  # otherwise the damaged one would become the previous one
 
 
-def _read(path: Path, trainer: TrainingLoop) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-    """Return the header and the tensors of a checkpoint, or None if it is damaged or does not match the trainer."""
+def _read(path: Path, trainer: TrainingLoop) -> Checkpoint | None:
+    """Return a checkpoint, or None if it is damaged or does not match the trainer."""
     try:
         metadata, tensors = read_tensors(path)
         about = parse_json(metadata[ABOUT])
@@ -84,6 +94,8 @@ def _read(path: Path, trainer: TrainingLoop) -> tuple[dict[str, Any], dict[str, 
             return None
         learners, voters = len(trainer.method.learners), len(trainer.method.voters)
         if not all(is_epoch(epoch, learners, voters) for epoch in about["history"]):
+            return None
+        if not are_epoch_changes(about.get("epoch_changes", [])) or not isinstance(about.get("epochs", 1), int):
             return None
     except (FaustnetError, LookupError, ValueError, TypeError, AttributeError, RecursionError):
         return None
@@ -93,7 +105,7 @@ def _read(path: Path, trainer: TrainingLoop) -> tuple[dict[str, Any], dict[str, 
         found = {name: tensor.shape for name, tensor in current_names(learned, trainer.method).items()}
     except RuntimeError:  # a tensor of another size
         return None
-    return (about, tensors) if found == expected else None
+    return Checkpoint(path, about, tensors) if found == expected else None
 
 
 def _link(path: Path, other: Path) -> None:

@@ -1,6 +1,7 @@
 """Run folders. Every file in one is complete or does not exist, and an unfinished run can be continued."""
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -13,6 +14,7 @@ import torch
 from faustnet.data import Tokeniser
 from faustnet.errors import FaustnetError
 from faustnet.runs.checkpoints import Checkpoints
+from faustnet.runs.continuation import NEW_OPTIMISER, check_epochs_left, finished_state
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, read_recipe, recipe_from, write_recipe
 from faustnet.runs.validation import is_consistent, is_environment, is_epoch, parse_json
@@ -26,6 +28,7 @@ RECIPE, ENVIRONMENT, HISTORY, METRICS = "recipe.toml", "environment.json", "hist
 HISTORY_TABLE = "history.csv"  # the history for spreadsheets
 MODEL = "model.safetensors"
 TOKENISER = "tokeniser.json"  # of a run on texts
+START = "start.safetensors"  # copy of the model that the training started from
 LARGEST_JSON = 32 << 20  # bytes
 METRIC_TYPES = {
     "test_accuracy": float, "train_seconds": float, "seconds_per_image": float, "voters": list, "layer_accuracy": list,
@@ -40,7 +43,9 @@ class Run:
     def __init__(self, folder: Path):
         self.folder = folder
         self.checkpoints = Checkpoints(folder)
+        self.epoch_changes: list[dict[str, int]] = []  # changes of the number of epochs after the run began
         self._environment: dict[str, Any] | None = None  # of this session, or of the checkpoint that was restored
+        self._changed: Recipe | None = None  # the recipe with another number of epochs, written with the next checkpoint
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
@@ -79,8 +84,23 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the training is complete."""
+        """Whether the training is complete. A finished run that is being continued for more epochs is not, but has the
+        files of the finished training."""
+        return self.has_result and not self._continues
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the folder has the model and the metrics of a complete training."""
         return (self.folder / METRICS).exists() and (self.folder / MODEL).exists()
+
+    @property
+    def _continues(self) -> bool:
+        """Whether the recipe has more epochs than the finished model was trained for."""
+        try:
+            trained = parse_json(read_limited(self.folder / METRICS, LARGEST_JSON).decode())["epochs"]
+            return bool(trained < self.recipe.training.epochs)  # of the greedy schedule, `trained` counts all layers
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return False
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -165,7 +185,7 @@ class Run:
 
     def discard(self) -> None:
         """Remove a run that has nothing to continue from."""
-        for name in (RECIPE, ENVIRONMENT, TOKENISER, LOCK):
+        for name in (RECIPE, ENVIRONMENT, TOKENISER, START, LOCK):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):  # the folder may contain files of the user
             self.folder.rmdir()
@@ -221,10 +241,16 @@ class Run:
         self.write_json(ENVIRONMENT, now)
 
     def save(self, trainer: TrainingLoop) -> None:
-        """Write a checkpoint, and the history so far."""
+        """Write a checkpoint, and the history so far. The history of a finished training is kept until its continuation is
+        complete."""
+        if self._changed is not None:
+            self.write(RECIPE, write_recipe(self._changed).encode())
+            self.recipe, self._changed = self._changed, None
+        notes = {"environment": self._environment, "epochs": trainer.settings.epochs, "epoch_changes": self.epoch_changes}
         with self._writing(self.checkpoints.last):
-            self.checkpoints.save(trainer, self._environment)
-        self.write_history(trainer)
+            self.checkpoints.save(trainer, notes)
+        if not self.has_result:
+            self.write_history(trainer)
 
     def write_history(self, trainer: TrainingLoop) -> None:
         """Write the history so far, as JSON and as CSV."""
@@ -232,9 +258,30 @@ class Run:
         table = history_csv(trainer.history, trainer.method.learners, trainer.method.voters)
         self.write(HISTORY_TABLE, table.encode())
 
-    def restore(self, trainer: TrainingLoop) -> None:
-        """Restore the last checkpoint, if there is one."""
-        self._environment = self.checkpoints.restore(trainer)
+    def restore(self, trainer: TrainingLoop, recipe: Recipe | None = None) -> None:
+        """Restore the last checkpoint, or the end of a finished training, if there is one. `recipe` is that of the trainer,
+        if it has another number of epochs than that of the run."""
+        if recipe is not None and recipe.training.epochs != self.recipe.training.epochs:
+            self._changed = recipe
+        if found := self.checkpoints.find(trainer):
+            self._environment = found.about.get("environment")
+            before = found.about.get("epochs", self.recipe.training.epochs)
+            self._note_epochs(before, trainer, found.about.get("epoch_changes", []), len(found.about["history"]))
+            self.checkpoints.restore(trainer, found)
+        elif self.has_result:
+            metrics = self.metrics
+            self._note_epochs(metrics["epochs"], trainer, metrics.get("epoch_changes", []), metrics["epochs"])
+            state = finished_state(self.model(), self.history, trainer)
+            trainer.restore(*state)
+            logging.getLogger(__name__).warning(f"{self.folder}: {NEW_OPTIMISER}.")
+
+    def _note_epochs(self, before: int, trainer: TrainingLoop, changes: list[dict[str, int]], done: int) -> None:
+        """Record it if the run had another number of epochs before."""
+        epochs = trainer.settings.epochs
+        self.epoch_changes = list(changes)
+        if epochs != before:
+            check_epochs_left(epochs, done)
+            self.epoch_changes.append({"after": done, "from": before, "to": epochs})
 
 
 def model_at(path: Path, device: torch.device) -> Model:

@@ -16,7 +16,7 @@ from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
 from faustnet.nn.references import REFERENCE_KINDS, known_score, references_from
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
-from faustnet.runs.recipes import Recipe, as_table, recipe_from
+from faustnet.runs.recipes import DataSettings, Recipe, as_table, recipe_from
 from faustnet.runs.tensor_file import read_tensors, unpack
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import (
@@ -130,14 +130,16 @@ class Model:
     def read_data(self, dataset: str | None = None, data_dir: Path | None = None) -> DataSet:
         """Read the data that it was trained on, or another data set with its classes. Images in a folder are resized, and
         texts are encoded by the model's tokeniser."""
-        settings, shape = self.recipe.data, None
+        return self.known(self.load_data(dataset or self.recipe.dataset, self.recipe.data, data_dir))
+
+    def load_data(self, dataset: str, settings: DataSettings, data_dir: Path | None) -> DataSet:
+        """Read a data set with any classes for this model."""
+        shape = None
         if len(self.shape) == 3 and self.shape[0] in (1, 3):
             channels, height, width = self.shape
             shape = channels, height, width
         text = replace(settings.text, tokeniser=self.tokeniser)
-        return self.known(
-            load_data(dataset or self.recipe.dataset, data_dir, shape=shape, stream=settings.stream, text=text)
-        )
+        return load_data(dataset, data_dir, shape=shape, strict=settings.strict, stream=settings.stream, text=text)
 
     def source(self, images: Images) -> ImageSource:
         """Return the images as input for the method, without augmentation."""

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from faustnet.data import DataSet
 from faustnet.errors import printable
 from faustnet.runs.model import Model
+from faustnet.runs.recipes import Recipe
 from faustnet.training.history import Epoch
 from faustnet.training.loop import TrainingLoop
 
@@ -50,6 +51,8 @@ class ConsoleProgress:
             f"{layers}, {count:,} weights; {trainer.batches} batches of {recipe.training.batch_size} per epoch, "
             f"{trainer.schedule.about} on {trainer.device.type}"
         )
+        if recipe.start.model:
+            self.console.print(printable(_note_on_start(recipe)))
         for line in [*_notes_on_streaming(data, trainer), *_notes_on_classes(data, trainer)]:
             self.console.print(line)
         if trainer.history or trainer.batch:
@@ -78,6 +81,12 @@ class ConsoleProgress:
 
     def end(self) -> None:
         self.bar.stop()
+
+
+def _note_on_start(recipe: Recipe) -> str:
+    layers = recipe.start.train_layers
+    frozen = f"; training only layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}" if layers else ""
+    return f"starting from the weights of {recipe.start.model}{frozen}"
 
 
 def _notes_on_streaming(data: DataSet, trainer: TrainingLoop) -> list[str]:

@@ -11,9 +11,11 @@ import torch
 
 from faustnet.data import DataSet, Images, ImageSource, absolute_name, load_data
 from faustnet.errors import FaustnetError
-from faustnet.runs.folder import METRICS, MODEL, Run
+from faustnet.runs.continuation import check_schedule
+from faustnet.runs.folder import METRICS, MODEL, START, Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, differences
+from faustnet.runs.start import started, starting_model
 from faustnet.system.locks import check_unlocked, folder_lock
 from faustnet.training.distributed import Communicator, RankGrid, SingleProcess, current_ranks
 from faustnet.training.history import Epoch
@@ -44,32 +46,38 @@ def train(
     progress: Progress,
     data_dir: Path | None = None,
     resume: bool = False,
+    change_epochs: bool = False,
     data: DataSet | None = None,
     communicator: Communicator | None = None,
 ) -> Run:
     """Train a recipe into a folder, or continue the run in it, and return the run. Raises Stopped if it was interrupted.
 
-    `data` is the data set of the recipe, if it has been read already. Mistakes of the user are found before the folder is
-    created. Of several ranks, the first calls this function, and the others call `follow`.
+    A run is continued with its own recipe; with `change_epochs`, `training.epochs` may be another one. `data` is the data
+    set of the recipe, if it has been read already. Mistakes of the user are found before the folder is created. Of several
+    ranks, the first calls this function, and the others call `follow`.
     """
     communicator = communicator or SingleProcess()
     recipe = replace(recipe, dataset=absolute_name(recipe.dataset))
-    run = _open_to_resume(folder, recipe) if resume else Run(folder)
+    run = _open_to_resume(folder, recipe, change_epochs) if resume else Run(folder)
     with ExitStack() as locks:
-        if communicator.broadcast(_is_finished(run, resume, locks)):
+        if communicator.broadcast(_is_finished(run, recipe, resume, locks)):
             return run
-        data = data or _read_data(recipe, data_dir)
+        start, copy = starting_model(run, recipe) or (None, b"")
+        communicator.broadcast(start)
+        data = data or _read_data(recipe, data_dir, start)
         communicator.barrier()  # the other ranks read the data after they were downloaded
-        model, trainer = _set_up_equally(recipe, data, device, communicator)
+        model, trainer = _set_up_equally(recipe, data, device, communicator, start)
         if ranks := current_ranks():
             ranks.set_run_folder(str(folder))
         if resume:
-            run.restore(trainer)
+            run.restore(trainer, recipe)
         else:
             run.make_folder()
             locks.enter_context(folder_lock(folder))
             run.begin(recipe)
         run.note_tokeniser(data.tokeniser)
+        if copy and not (folder / START).exists():
+            run.write(START, copy)
         run.note_environment(device)
         if not communicator.alone:
             communicator.broadcast(trainer.state_on_host())
@@ -83,17 +91,18 @@ def train(
     return run
 
 
-def _is_finished(run: Run, resume: bool, locks: ExitStack) -> bool:
+def _is_finished(run: Run, recipe: Recipe, resume: bool, locks: ExitStack) -> bool:
     """Return whether there is nothing to train. Locks the folder of an unfinished run, and refuses a folder that a new run
     cannot use."""
     if not resume:
         check_unlocked(run.folder)
         run.refuse_existing()
         return False
-    if run.tidy:
+    changed = recipe.training.epochs != run.recipe.training.epochs
+    if run.tidy and not changed:
         return True
     locks.enter_context(folder_lock(run.folder))
-    return run.conclude()
+    return run.conclude() and not changed
 
 
 def _train(run: Run, trainer: TrainingLoop, progress: Progress) -> None:
@@ -111,7 +120,7 @@ def _train(run: Run, trainer: TrainingLoop, progress: Progress) -> None:
         with stopped_by_signals(trainer):
             complete = trainer.run(progress.batch, on_epoch)
     except Diverged:
-        if not run.checkpoints.paths:
+        if not run.checkpoints.paths and not run.has_result:
             run.discard()
         raise
     finally:
@@ -127,8 +136,9 @@ def follow(recipe: Recipe, grid: RankGrid, *, data_dir: Path | None) -> None:
     recipe = replace(recipe, dataset=absolute_name(recipe.dataset))
     if grid.broadcast(True):  # the run is finished
         return
+    start: Model | None = grid.broadcast(None)
     grid.barrier()  # the first rank may have to download the data
-    _, trainer = _set_up_equally(recipe, _read_data(recipe, data_dir), grid.device, grid)
+    _, trainer = _set_up_equally(recipe, _read_data(recipe, data_dir, start), grid.device, grid, start)
     trainer.restore(*grid.broadcast(trainer.state_on_host()))
     with stopped_by_signals(trainer):
         complete = trainer.run(lambda: None, lambda epoch: None)
@@ -137,17 +147,20 @@ def follow(recipe: Recipe, grid: RankGrid, *, data_dir: Path | None) -> None:
         raise Stopped
 
 
-def _read_data(recipe: Recipe, data_dir: Path | None) -> DataSet:
+def _read_data(recipe: Recipe, data_dir: Path | None, start: Model | None) -> DataSet:
+    """Read the data of a recipe. Images in a folder are resized to those of the model that the training starts from."""
     settings = recipe.data
+    if start is not None:
+        return start.load_data(recipe.dataset, settings, data_dir)
     strict, stream, text = settings.strict, settings.stream, settings.text
     return load_data(recipe.dataset, data_dir, settings.image_size, strict=strict, stream=stream, text=text)
 
 
 def _set_up_equally(
-    recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator
+    recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator, start: Model | None
 ) -> tuple[Model, TrainingLoop]:
     """Set up, and check that all ranks have the same data."""
-    found = set_up(recipe, data, device, communicator)
+    found = set_up(recipe, data, device, communicator, start)
     if not communicator.alone:
         digest = repr((data.class_names, data.train.digest(), data.test.digest()))
         communicator.require_equal(digest, "data set")
@@ -155,13 +168,20 @@ def _set_up_equally(
 
 
 def set_up(
-    recipe: Recipe, data: DataSet, device: torch.device, communicator: Communicator | None = None
+    recipe: Recipe,
+    data: DataSet,
+    device: torch.device,
+    communicator: Communicator | None = None,
+    start: Model | None = None,
 ) -> tuple[Model, TrainingLoop]:
-    """Return an untrained model, and a trainer for it."""
+    """Return an untrained model, or one with the weights of `start`, and a trainer for it."""
     images, held_out = validation_split(recipe, data)
     recipe.data.augmentation.check(images.shape)
     images = images.to(device)
-    model = Model.fresh(recipe, images, data.class_names, data.tokeniser).to(device)
+    model = Model.fresh(recipe, images, data.class_names, data.tokeniser)
+    if start is not None:
+        model = started(model, start)
+    model = model.to(device)
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     evaluated = model.source(held_out.to(device))
     settings = recipe.training, recipe.optimiser, recipe.seed
@@ -177,9 +197,12 @@ def validation_split(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
     return data.train.split(share, seed=0) if share else (data.train, data.test)
 
 
-def _open_to_resume(folder: Path, recipe: Recipe) -> Run:
+def _open_to_resume(folder: Path, recipe: Recipe, change_epochs: bool) -> Run:
     run = Run.open(folder)
     for key, (begun, asked) in differences(run.recipe, recipe).items():
+        if change_epochs and key == "training.epochs":
+            check_schedule(recipe)
+            continue
         raise FaustnetError(
             f"{key} must be {begun!r} to resume {folder}, got {asked!r}: use the recipe of the run, or start a new run."
         )
@@ -200,6 +223,8 @@ def _write_result(run: Run, model: Model, trainer: TrainingLoop, test: Images) -
         "parameters": sum(parameter.numel() for parameter in model.method.parameters()),
         "trunk_parameters": sum(parameter.numel() for layer in model.method.network for parameter in layer.body_parameters),
     }
+    if run.epoch_changes:
+        metrics["epoch_changes"] = run.epoch_changes
     run.write_history(trainer)
     run.write(MODEL, model.to_bytes())
     run.write_json(METRICS, metrics)

@@ -33,6 +33,7 @@ def is_consistent(metrics: dict[str, Any]) -> bool:
         and all(type(count) is int and count >= 0 for row in confusion for count in row)
         and any(map(any, confusion))
         and type(metrics.get("validation_accuracy")) in (float, NoneType)
+        and are_epoch_changes(metrics.get("epoch_changes", []))
     )
 
 
@@ -49,6 +50,14 @@ def is_epoch(found: Any, learners: int | None = None, voters: int | None = None)
         and all(type(found[name]) in (float, int) for name in ("learning_rate", "seconds"))
         and (learners is None or len(losses) == learners)
         and (voters is None or all(len(values) in (0, voters) for values in accuracies))
+    )
+
+
+def are_epoch_changes(found: Any) -> bool:
+    """Return whether these are changes of the number of epochs."""
+    return isinstance(found, list) and all(
+        isinstance(one, dict) and one.keys() == {"after", "from", "to"} and all(type(n) is int for n in one.values())
+        for one in found
     )
 
 

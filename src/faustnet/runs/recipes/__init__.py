@@ -9,11 +9,11 @@ from faustnet.runs.recipes.files import (
     to_toml,
     write_recipe,
 )
-from faustnet.runs.recipes.recipe import LARGEST_IMAGE, DataSettings, Recipe
+from faustnet.runs.recipes.recipe import LARGEST_IMAGE, DataSettings, Recipe, StartSettings
 from faustnet.runs.recipes.tables import as_table, assigned, changed, differences, dotted, put, recipe_from, set_key
 
 __all__ = [
-    "FAMILIES", "LARGEST_IMAGE", "DataSettings", "Recipe", "as_table", "assigned", "changed", "differences", "dotted",
-    "kinds_of_recipes", "put", "read_recipe", "recipe_from", "set_key", "shipped_recipe", "shipped_recipes", "to_toml",
-    "write_recipe",
+    "FAMILIES", "LARGEST_IMAGE", "DataSettings", "Recipe", "StartSettings", "as_table", "assigned", "changed",
+    "differences", "dotted", "kinds_of_recipes", "put", "read_recipe", "recipe_from", "set_key", "shipped_recipe",
+    "shipped_recipes", "to_toml", "write_recipe",
 ]  # fmt: skip

@@ -82,6 +82,31 @@ class DataSettings:
 
 
 @dataclass(frozen=True)
+class StartSettings:
+    """Trained model from whose weights the training starts.
+
+    Args:
+        model: Run folder or model file; empty for random weights.
+        digest: SHA-256 of the model file. It is recorded when the run begins; a file with another one is an error.
+        train_layers: Numbers of the layers to train, from 1; the others are frozen. Empty: all layers.
+    """
+
+    model: str = ""
+    digest: str = ""
+    train_layers: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(
+            bool(self.model) or not (self.digest or self.train_layers),
+            "start.digest and start.train_layers need start.model, the run to start from: add it, or leave them out.",
+        )
+        require(
+            len(set(self.train_layers)) == len(self.train_layers) and min(self.train_layers, default=1) >= 1,
+            f"start.train_layers must be different layer numbers from 1, got {list(self.train_layers)}.",
+        )
+
+
+@dataclass(frozen=True)
 class Recipe:
     """All settings that determine a run. `options` are those of the method, including its defaults."""
 
@@ -94,6 +119,7 @@ class Recipe:
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     prediction: PredictionSettings = field(default_factory=PredictionSettings)
+    start: StartSettings = StartSettings()  # recipes in pickles of version 0.1 have none
 
     def __post_init__(self) -> None:
         method = method_named(self.method)

@@ -1,0 +1,112 @@
+"""Runs that start from the weights of a trained model."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from faustnet.errors import FaustnetError, require
+from faustnet.methods.start import start_from
+from faustnet.runs.folder import MODEL, START, Run
+from faustnet.runs.model import Model
+from faustnet.runs.model_file import dimensions
+from faustnet.runs.recipes import Recipe, StartSettings, as_table, recipe_from
+
+
+def complete_recipe(table: Mapping[str, Any], begun: Recipe | None = None) -> Recipe:
+    """Return the recipe that a table describes. If it names a model to start from, the data set, the method, its options,
+    the network and the prediction settings of that model are the defaults, and the network must not be another one.
+
+    `begun` is the recipe of the run that is continued, if any. Its model to start from need not exist any more.
+    """
+    start = table.get("start") if isinstance(table, Mapping) else None
+    name = start.get("model") if isinstance(start, Mapping) else None
+    if not start or not name:
+        return recipe_from(table)
+    table = {**table, "start": {**start, "model": _absolute(name)}}
+    if begun is not None:
+        known, digest = begun, begun.start.digest
+    else:
+        file = model_file(Path(name))
+        known, digest = Model.load(file).recipe, _digest(file.read_bytes())
+    network = as_table(known)["network"]
+    asked = as_table(recipe_from({"network": table.get("network", {})}, known))["network"]
+    for key, value in asked.items():
+        require(
+            value == network[key],
+            f"network.{key} must be {network[key]}, as in the model to start from, {name}, got {value}: leave it out.",
+        )
+    defaults = Recipe(
+        dataset=known.dataset,
+        method=known.method,
+        options=known.options,
+        network=known.network,
+        prediction=known.prediction,
+        start=StartSettings(_absolute(name), digest),
+    )
+    return recipe_from(table, defaults)
+
+
+def model_file(path: Path) -> Path:
+    """Return the model file of a run folder, or the path itself if it is a file."""
+    if path.is_file():
+        return path
+    require(path.exists(), f"start.model must be a run folder or a model file, but there is no {path}.")
+    run = Run.open(path)
+    file = run.folder / MODEL
+    require(file.exists(), f"{path} has no model yet: finish its training with 'faustnet train --resume --out {path}'.")
+    return file
+
+
+def starting_model(run: Run, recipe: Recipe) -> tuple[Model, bytes] | None:
+    """Return the model from which a run starts and the contents of its file, or None if it starts with random weights. The
+    run folder has a copy of the file once the run has begun."""
+    if not recipe.start.model:
+        return None
+    copy = run.folder / START
+    file = copy if copy.exists() else model_file(Path(recipe.start.model))
+    model, content = Model.load(file), file.read_bytes()
+    if recipe.start.digest not in ("", digest := _digest(content)):
+        raise FaustnetError(
+            f"start.digest must be {digest}, the SHA-256 of {file}, got {recipe.start.digest}: restore the file, which has "
+            "changed, or leave out start.digest."
+        )
+    return model, content
+
+
+def started(model: Model, start: Model) -> Model:
+    """Return an untrained model with the weights and the scaling of a trained one, and with frozen layers if its recipe
+    says so."""
+    require(
+        model.shape == start.shape,
+        f"Images must have the shape {dimensions(start.shape)} of the model to start from, got {dimensions(model.shape)}.",
+    )
+    kinds = {True: "pixels from 0 to 255 (uint8)", False: "floats"}
+    require(
+        model.of_bytes == start.of_bytes,
+        f"Images must be {kinds[start.of_bytes]}, like those of the model to start from, got {kinds[model.of_bytes]}.",
+    )
+    anew = set[str]() if model.class_names == start.class_names else _class_tensors(model)
+    start_from(model.method, start.method, model.recipe.start.train_layers, anew=anew)
+    return replace(model, scaling=start.scaling)
+
+
+def _class_tensors(model: Model) -> set[str]:
+    """Return the names of the tensors whose shape depends on the number of classes."""
+    classes = 2 if len(model.class_names) == 1 else 1
+    with torch.device("meta"):
+        other = model.recipe.build_method(model.shape, classes).state_dict()
+    return {
+        name for name, tensor in model.method.state_dict().items() if name not in other or other[name].shape != tensor.shape
+    }
+
+
+def _absolute(name: Any) -> Any:
+    return str(Path(name).resolve()) if isinstance(name, str | Path) else name
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
