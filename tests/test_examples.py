@@ -51,3 +51,10 @@ def test_ranks(ranks: int, tmp_path: Path) -> None:
     found = run(tmp_path, *torchrun, EXAMPLES / "ranks.py").splitlines()
     assert [line.split()[0] for line in found] == ["epoch"] * 5 + ["accuracy"], "rank 0 prints, and only rank 0"
     assert float(found[-1].split()[1].strip("%")) > 88
+
+
+@pytest.mark.parametrize(("page", "example"), [("own-model", "own_model"), ("own-training-loop", "own_training_loop")])
+def test_the_page_has_the_code_of_the_example(page: str, example: str) -> None:
+    text = (EXAMPLES / f"{example}.py").read_text(encoding="utf-8")
+    code = text[text.index('"""\n', 4) + 4 :].strip()
+    assert f"```python\n{code}\n```" in (EXAMPLES.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from faustnet.nn.structure import Structure, activation, padding_mask
 
 PATCH_POSITION = 0.5  # standard deviation of the initial positions of patches; a local loss ignores smaller ones
-TEXT_SIZE = 0.1  # standard deviation of the initial vectors and positions of tokens
+TEXT_SIZE = 0.02  # standard deviation of the initial vectors and positions of tokens
 
 
 class TransformerBody(nn.Module):

@@ -1,19 +1,17 @@
 """Trainings on arrays, with the parameters of `FaustClassifier`."""
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from faustnet.data import Images
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, about_arguments
 from faustnet.methods import some_positions
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed, recipe_from
 from faustnet.training.evaluation import all_scores
 
 LARGEST_BATCH = 256  # for batch_size "auto"
-RECIPE_KEY = re.compile(r"\b(options|network|optimiser|training)\.(?=\w)")  # an error speaks of arguments instead
 MEASURED = 2000  # training samples from which the sharpness of probabilities is computed
 
 
@@ -27,7 +25,7 @@ def speaking_of_arguments() -> Iterator[None]:
     try:
         yield
     except FaustnetError as error:
-        raise BadInput(RECIPE_KEY.sub("", str(error))) from None
+        raise BadInput(about_arguments(str(error))) from None
 
 
 def array_recipe(parameters: Mapping[str, Any], samples: int, smallest: int | None) -> Recipe:
