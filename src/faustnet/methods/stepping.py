@@ -3,18 +3,20 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError, require
 from faustnet.system.files import write_whole
 
 if TYPE_CHECKING:
     from faustnet.methods.base import Method
+
+MODEL = "model.safetensors"  # in a run folder
 
 MakeOptimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -57,14 +59,7 @@ def write_state(method: "Method", path: Path) -> None:
 
 def read_state(method: "Method", path: Path) -> None:
     """Load a file that `write_state` wrote."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["faustnet"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise FaustnetError(f"There is no file {path}: check the path.") from None
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
-        raise FaustnetError(f"{path} is not a file of Method.save, or is damaged ({error}).") from None
+    about, tensors = _read(path, "a file of Method.save")
     for key, own in (("method", method.name), ("classes", method.classes)):
         require(about.get(key) == own, f"{path} must contain a method with {key} {own}, got {about.get(key)}.")
     expected = method.state_dict()
@@ -78,3 +73,30 @@ def read_state(method: "Method", path: Path) -> None:
             f"{tuple(expected[name].shape)} in the method.",
         )
     method.load_state_dict(tensors)
+
+
+def stored_weights(path: Path) -> tuple[str, dict[str, Tensor]]:
+    """Return the name of a trained method and its tensors: of a run folder, a model file or a file of `write_state`."""
+    require(path.exists(), f"start must be a model, a method, a run folder or a model file, but there is no {path}.")
+    file = path / MODEL if path.is_dir() else path
+    require(file.exists(), f"{path} has no {MODEL}: choose the folder of a finished run, or a model file.")
+    about, tensors = _read(file, "a model file")
+    try:
+        if "recipe" not in about:
+            return str(about["method"]), tensors
+        named = {name.removeprefix("method."): tensor for name, tensor in tensors.items() if name.startswith("method.")}
+        return str(about["recipe"]["method"]), named
+    except (LookupError, TypeError) as error:
+        raise FaustnetError(f"{file} is not a model file, or is damaged ({error!r}): copy it again.") from None
+
+
+def _read(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the description and the tensors in a safetensors file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {})["faustnet"])
+            return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise FaustnetError(f"There is no file {path}: check the path.") from None
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise FaustnetError(f"{path} is not {kind}, or is damaged ({error}).") from None
