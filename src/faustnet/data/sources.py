@@ -222,7 +222,7 @@ def as_tensor(value: Any) -> Tensor:
         pixels = torch.from_numpy(np.array(value)).float() / 255
         return pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
     try:
-        return torch.as_tensor(np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value)
+        return torch.as_tensor(np.require(value, requirements=["C", "W"]) if isinstance(value, np.ndarray) else value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise FaustnetError(
             f"Samples must be tensors or arrays of numbers, got {type(value).__name__} ({error}): convert them."
