@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from os import PathLike
 from typing import Any, ClassVar, get_type_hints
 
 import torch
@@ -15,7 +15,8 @@ from faustnet.data.sources import as_tensor, checked_labels, source_from
 from faustnet.errors import FaustnetError, require
 from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.source import Source, some_positions
-from faustnet.methods.stepping import check_optimisers, check_owners, layer_optimisers, read_state, step_all, write_state
+from faustnet.methods.state_file import read_state, write_state
+from faustnet.methods.stepping import check_optimisers, check_owners, layer_optimisers, step_all
 from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.network import Network
 
@@ -222,6 +223,12 @@ class Method(nn.Module, ABC):
                 f"prediction.weights must have {count} weights for {self.name}, one for each of {', '.join(self.voters)}, "
                 f"got {len(settings.weights)}."
             )
+        shape = tuple(self.network.example.shape[1:])
+        require(
+            not settings.mirror or len(shape) == 3,
+            f"prediction.mirror is for images, (channels, height, width), but the inputs of this network have shape {shape}"
+            ": leave it out.",
+        )
         self.prediction = settings
 
     @property
@@ -254,13 +261,13 @@ class Method(nn.Module, ABC):
             found = list(self.network.embeddings(self.unlabelled(self._input(x))))
         return torch.cat([found[number - 1] for number in numbers], dim=1)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write all weights and references to a safetensors file, which `load` reads."""
-        write_state(self, Path(path))
+        write_state(self, path)
 
-    def load(self, path: str | Path) -> None:
+    def load(self, path: str | PathLike[str]) -> None:
         """Read the weights and references of a method with the same network and classes."""
-        read_state(self, Path(path))
+        read_state(self, path)
 
     def _input(self, x: Any) -> Tensor:
         """Return samples, such as an array, with the type and the device of the network's example. (B, …)"""

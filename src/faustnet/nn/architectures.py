@@ -108,7 +108,10 @@ class NetworkSettings:
         )
         for key in ("patch", "heads", "expansion"):
             require(getattr(self, key) >= 1, f"network.{key} must be at least 1, got {getattr(self, key)}.")
-        if self.kind == "transformer":
+        if self.kind != "transformer":
+            self._require_defaults("patch", "heads", "expansion")
+        else:
+            self._require_defaults("norm")
             require(
                 len(set(self.widths)) == 1,
                 f"network.widths must be equal for network.kind=transformer, got {list(self.widths)}: try 192,192,192,192.",
@@ -116,6 +119,16 @@ class NetworkSettings:
             require(
                 self.widths[0] % self.heads == 0,
                 f"network.heads must be a divisor of the width, {self.widths[0]}, got {self.heads}.",
+            )
+
+    def _require_defaults(self, *names: str) -> None:
+        """Refuse settings that have no effect on this kind of network."""
+        for name in names:
+            value, default = getattr(self, name), getattr(NetworkSettings, name)
+            require(
+                value == default,
+                f"network.{name} must be {default} for network.kind={self.kind}, on which it has no effect, got {value}: "
+                "leave it out.",
             )
 
     def check_used(self, *names: str, method: str) -> None:

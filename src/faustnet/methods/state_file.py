@@ -1,0 +1,52 @@
+"""Files of a method's weights."""
+
+import json
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from faustnet.errors import FaustnetError, require
+from faustnet.system.files import write_whole
+
+if TYPE_CHECKING:
+    from faustnet.methods.base import Method
+
+
+def write_state(method: "Method", path: str | PathLike[str]) -> None:
+    """Write a safetensors file with the state of a method."""
+    method.check_ready()
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in method.state_dict().items()}
+    about = {"method": method.name, "classes": method.classes}
+    try:
+        write_whole(Path(path), save(tensors, {"faustnet": json.dumps(about)}))
+    except OSError as error:
+        raise FaustnetError(f"path must be a file that can be written, got {path} ({error.strerror or error}).") from None
+
+
+def read_state(method: "Method", path: str | PathLike[str]) -> None:
+    """Load a file that `write_state` wrote."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {})["faustnet"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise FaustnetError(f"There is no file {path}: check the path.") from None
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise FaustnetError(f"path must be a file of Method.save, but {path} is not one, or is damaged ({error}).") from None
+    require(isinstance(about, dict), f"path must be a file of Method.save, but {path} is not one.")
+    for key, own in (("method", method.name), ("classes", method.classes)):
+        require(about.get(key) == own, f"{path} must contain a method with {key} {own}, got {about.get(key)}.")
+    expected = method.state_dict()
+    if odd := sorted(set(expected) ^ set(tensors)):
+        where = "not in the file" if odd[0] in expected else "only in the file"
+        raise FaustnetError(f"{path} has other parameters than this method: {odd[0]} is {where}.")
+    for name, tensor in tensors.items():
+        require(
+            tensor.shape == expected[name].shape,
+            f"{path} has other shapes than this method: {name} is {tuple(tensor.shape)} in the file and "
+            f"{tuple(expected[name].shape)} in the method.",
+        )
+    method.load_state_dict(tensors)
