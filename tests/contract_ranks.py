@@ -2,15 +2,16 @@
 tensors, or the sentence with which the training was refused."""
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
 from faustnet.errors import FaustnetError
 from faustnet.training.distributed import RankGrid, grid_size
+from faustnet.training.loop import TrainingLoop
 from page_method import LearnedScale, scaled_layer
 from ranks import on_ranks, outcome
 from user_classes import (
@@ -24,20 +25,24 @@ from user_classes import (
     TemperatureLayer,
     TemperatureMethod,
     own_trainer,
+    text_trainer,
 )
 
-CASES: dict[str, tuple[Any, ...]] = {  # what `own_trainer` is given, by name
-    "batch norm": ((OwnLayer, NormLayer, NormLayer),),
-    "batch norm of pictures": ((PictureNormLayer, PictureNormLayer),),
-    "mean of all batches": ((partial(NormLayer, momentum=None),) * 2,),
-    "several tensors": ((CarryingLayer,) * 4,),
-    "temperature": ((TemperatureLayer,) * 3, "sequential", TemperatureMethod),
-    "page": (
+CASES: dict[str, Callable[..., TrainingLoop]] = {  # called with `communicator`
+    "batch norm": partial(own_trainer, (OwnLayer, NormLayer, NormLayer)),
+    "batch norm of pictures": partial(own_trainer, (PictureNormLayer, PictureNormLayer)),
+    "mean of all batches": partial(own_trainer, (partial(NormLayer, momentum=None),) * 2),
+    "several tensors": partial(own_trainer, (CarryingLayer,) * 4),
+    "temperature": partial(own_trainer, (TemperatureLayer,) * 3, "sequential", TemperatureMethod),
+    "page": partial(
+        own_trainer,
         (partial(scaled_layer, width=WIDTH, embedding=5, classes=CLASSES),) * 3,
         "sequential",
         LearnedScale,
     ),
-    "own parameter": ((OwnLayer,) * 3, "sequential", OwnsParameter),
+    "own parameter": partial(own_trainer, (OwnLayer,) * 3, "sequential", OwnsParameter),
+    "texts": partial(text_trainer, "faust-representative"),
+    "texts that are drawn": partial(text_trainer, "faust-tuplet"),
 }
 
 
@@ -45,9 +50,9 @@ def train_all(folder: Path) -> None:
     """What one of the ranks does."""
     for name in ("1x2", "2x1"):
         arrangement = RankGrid.create(*grid_size(name, 2), torch.device("cpu"))
-        for case, about in CASES.items():
+        for case, make in CASES.items():
             try:
-                found = outcome(own_trainer(*about, communicator=arrangement))
+                found = outcome(make(communicator=arrangement))
             except FaustnetError as error:
                 (folder / f"{case}-{name}-{arrangement.rank}.txt").write_text(str(error))
                 continue

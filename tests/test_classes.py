@@ -207,9 +207,9 @@ def test_a_calibrated_model_rejects_noise_and_remembers_it(
     assert larger.predict(one, reject=True)[0].class_name == "noise", "what is known is not rejected"
 
 
-def test_a_model_file_without_a_threshold_and_a_checksum_is_read(whole: Run, tmp_path: Path) -> None:
+def test_a_model_file_without_a_threshold_a_tokeniser_and_a_checksum_is_read(whole: Run, tmp_path: Path) -> None:
     content = whole.model().to_bytes()
-    newer = re.compile(rb', \\"threshold\\": null, \\"checksum\\": \\"[0-9a-f]{64}\\"')
+    newer = re.compile(rb', \\"threshold\\": null, \\"tokeniser\\": null, \\"checksum\\": \\"[0-9a-f]{64}\\"')
     older, count = newer.subn(lambda found: b" " * len(found[0]), content)
     assert count == 1
     (tmp_path / "model").write_bytes(older)

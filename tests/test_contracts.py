@@ -193,7 +193,7 @@ def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def same_as_one_process(case: str, arrangement: str, folder: Path) -> None:
     found = load_file(folder / f"{case}-{arrangement}.safetensors")
-    for name, tensor in ranks.outcome(own_trainer(*contract_ranks.CASES[case])).items():
+    for name, tensor in ranks.outcome(contract_ranks.CASES[case]()).items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-6, atol=1e-9, msg=lambda text, name=name: name + text)
 
 
@@ -214,6 +214,13 @@ def test_a_parameter_that_only_the_loss_reads_is_trained_on_ranks(arrangement: s
 @pytest.mark.parametrize("arrangement", ["1x2", "2x1"])
 def test_all_tensors_that_a_body_passes_on_arrive_on_ranks(arrangement: str, on_two_ranks: Path) -> None:
     same_as_one_process("several tensors", arrangement, on_two_ranks)
+
+
+@pytest.mark.parametrize("arrangement", ["1x2", "2x1"])
+@pytest.mark.parametrize("case", ["texts", "texts that are drawn"])
+def test_a_transformer_of_texts_is_trained_on_ranks(case: str, arrangement: str, on_two_ranks: Path) -> None:
+    """With their padding masks and dropout."""
+    same_as_one_process(case, arrangement, on_two_ranks)
 
 
 @pytest.mark.parametrize("arrangement", ["1x2", "2x1"])

@@ -124,7 +124,7 @@ def test_mistakes_are_sentences(trained: Method, first: Pair, tmp_path: Path) ->
     with pytest.raises(FaustnetError, match=r"has no model\.safetensors: choose the folder of a finished run"):
         start(start=tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"12345678 not one")
-    with pytest.raises(FaustnetError, match="is not a model file, or is damaged"):
+    with pytest.raises(FaustnetError, match=r"start must be .* a model file, but .* is not one, or is damaged"):
         start(start=tmp_path)
     with pytest.raises(FaustnetError, match="None of the weights of the trained faust-representative fit this"):
         start(start=FIXTURES / "dense")

@@ -16,7 +16,7 @@ from faustnet.data import DataSet, ImageSource, Scaling
 from faustnet.data.sources import ArraySource
 from faustnet.errors import FaustnetError
 from faustnet.export import export_run
-from faustnet.methods import METHODS, LocalMethod, Source, build
+from faustnet.methods import METHODS, LocalMethod, PredictionSettings, Source, build
 from faustnet.nn.architectures import NetworkSettings, TextShape, embedding_network
 from faustnet.nn.heads import ConvHead, TokenHead
 from faustnet.nn.layers import Layer
@@ -137,9 +137,10 @@ def test_without_a_projection_embeddings_have_the_size_of_the_features(value: Te
     assert layer.projection is None
 
 
-@pytest.mark.parametrize("value", [torch.randn(2, 500), torch.randn(2, 9, 64), torch.randn(2, 64, 8, 8).abs()], ids=str)
-def test_initial_embeddings_of_any_size_have_about_the_same_length(value: Tensor) -> None:
+@pytest.mark.parametrize("shape", [(2, 500), (2, 9, 64), (2, 64, 8, 8)], ids=["vectors", "tokens", "maps"])
+def test_initial_embeddings_of_any_size_have_about_the_same_length(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
+    value = torch.randn(shape).abs() if len(shape) == 4 else torch.randn(shape)
     small, large = (fitted(value, size)[1].norm(dim=1).mean().item() for size in (32, 512))
     assert small == pytest.approx(large, rel=0.5)
 
@@ -180,6 +181,7 @@ class Changed(nn.Module):
 
 
 FOUR = torch.zeros(2, 4)
+IDS = torch.ones(2, 4, dtype=torch.long)
 MISTAKES: dict[str, tuple[Any, str]] = {
     "second block": (
         lambda: Network([nn.Linear(4, 3), nn.Linear(4, 3)], example=FOUR),
@@ -244,6 +246,28 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "length": (
         lambda: Network([nn.Linear(4, 3)], length="one", example=FOUR),
         "^length must be free or unit or learned, got 'one'",
+    ),
+    "dropout of ids": (
+        lambda: Network([Layer(nn.Embedding(9, 3), dropout=0.1)], example=IDS),
+        r"^The dropout of the first layer \(network\.input_dropout\) must be 0 for token ids .*, got 0\.1: use the",
+    ),
+    "mixed ids": (
+        lambda: METHODS["faust-representative"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2, mixup=0.5),
+        r"^options\.mixup must be 0 for token ids and other whole numbers, which cannot be mixed, got 0\.5",
+    ),
+    "clustered ids": (
+        lambda: METHODS["faust-representative"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2, choice="k-means"),
+        r"^options\.choice must be random for token ids and other whole numbers, .*, got 'k-means'",
+    ),
+    "labels among ids": (
+        lambda: METHODS["forward-forward"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2),
+        r"^forward-forward replaces the first values .*, got torch\.int64: use another method for token ids",
+    ),
+    "mirror of vectors": (
+        lambda: METHODS["ffcm"](Network([nn.Linear(4, 3)], 2, example=FOUR), 2).set_prediction(
+            PredictionSettings(mirror=True)
+        ),
+        r"^prediction\.mirror is for images, .*, but the inputs of this network have shape \(4,\): leave it out",
     ),
     "body": (lambda: Layer(torch.relu), r"^body must be a torch\.nn\.Module, got"),
 }
@@ -501,7 +525,19 @@ def test_a_transformer_learns_images(run: Any, digits: DataSet) -> None:
 
 def test_a_transformer_is_exported(run: Any, digits: DataSet, tmp_path: Path) -> None:
     assert export_run(run, tmp_path / "model.onnx").difference < 1e-4
-    compare(run.model(), digits.test.pixels[:50].numpy())
+    counted = compare(run.model(), digits.test.pixels[:50].numpy())
+    assert counted == sum(run.model().method.multiplications)
+
+
+@pytest.mark.parametrize("sample", [(1, 8, 8), TextShape(4, 65)])
+def test_multiplications_of_a_transformer_are_those_of_a_plain_count(sample: Any) -> None:
+    tokens, width, hidden, head, embedding = 4, 16, 2 * 16, 6, 8
+    attention = tokens * (4 * width * width) + 2 * tokens * tokens * width  # queries, keys, values, result; all pairs
+    block = attention + 2 * tokens * width * hidden
+    patches = tokens * width * 4 * 4 if sample == (1, 8, 8) else 0
+    network = embedding_network(sample, replace(IMAGES, head=head))
+    own = block + width * head + head * embedding
+    assert network.multiplications == [patches + own, own, own]
 
 
 @pytest.mark.parametrize(
@@ -513,6 +549,15 @@ def test_a_transformer_is_exported(run: Any, digits: DataSet, tmp_path: Path) ->
         ({"patch": 0}, r"network\.patch must be at least 1, got 0"),
         ({"expansion": 0}, r"network\.expansion must be at least 1, got 0"),
         ({"pools": (1,)}, r"network\.pools must be empty for network\.kind=transformer, got \[1\]: leave it out"),
+        (
+            {"norm": "batch"},
+            r"network\.norm must be layer for network\.kind=transformer, on which .*, got batch: leave it",
+        ),
+        (
+            {"kind": "dense", "patch": 2},
+            r"network\.patch must be 4 for network\.kind=dense, on which it has no effect, got 2",
+        ),
+        ({"kind": "vgg", "patch": 4}, r"network\.heads must be 4 for network\.kind=vgg, on which .*, got 2"),
         ({"passes_on": "embedding"}, r"network\.passes_on must be activation for network\.kind=transformer"),
     ],
 )

@@ -1,6 +1,7 @@
 import tomllib
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from faustnet.runs.recipes import (
     write_recipe,
 )
 
-FULL = {
+FULL: dict[str, Any] = {
     "dataset": 'a "quoted" folder\\with éverything 😀',
     "method": "faust-representative",
     "seed": 7,
@@ -44,6 +45,9 @@ FULL = {
         "kind": "vgg",
         "pools": [2],
         "head": 0,
+        "patch": 4,
+        "heads": 4,
+        "expansion": 2,
     },
     "data": {
         "flip": True,
@@ -81,9 +85,16 @@ FULL = {
 }
 
 
-def test_a_recipe_survives_being_written_and_read() -> None:
-    recipe = recipe_from(FULL)
-    assert as_table(recipe) == FULL
+TRANSFORMER = FULL | {
+    "network": FULL["network"]
+    | {"kind": "transformer", "widths": [30, 30], "norm": "layer", "pools": [], "patch": 2, "heads": 5, "expansion": 3}
+}
+
+
+@pytest.mark.parametrize("full", [FULL, TRANSFORMER], ids=["convolutions", "transformer"])
+def test_a_recipe_survives_being_written_and_read(full: dict[str, Any]) -> None:
+    recipe = recipe_from(full)
+    assert as_table(recipe) == full
     assert recipe_from(tomllib.loads(write_recipe(recipe))) == recipe
 
 

@@ -116,11 +116,11 @@ def test_layer_embeddings_of_every_method(name: str, digits: DataSet, monkeypatc
     found = layer_embeddings(model, digits.test)
     assert [layer.shape for layer in found] == [(360, size) for size in model.method.network.embedding_sizes]
     with evaluating(model.method):
-        rows = model.scaling(digits.test.pixels[350:]).flatten(1)
+        rows = model.scaling(digits.test.pixels[350:])
         if isinstance(model.method, GoodnessMethod):  # a tenth of every label
-            rows[:, :10] = model.method.label_value / 10
+            rows.view(10, -1)[:, :10] = model.method.label_value / 10
         if isinstance(model.method, Trifecta):
-            rows = torch.cat([rows, model.method.label.weight.mean(dim=0).expand(10, -1)], dim=1)
+            rows = torch.cat([rows, model.method.label.weight.mean(dim=0).view(1, 1, 8, 8).expand(10, -1, -1, -1)], dim=1)
         directly = list(model.method.network.embeddings(rows))
     for layer, rows in zip(found, directly, strict=True):
         np.testing.assert_allclose(layer[350:], rows.numpy(), rtol=1e-4, atol=1e-5)

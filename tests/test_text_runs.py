@@ -96,17 +96,17 @@ def test_the_model_file_alone_is_enough_to_predict(run: Run, model: Model, tmp_p
         ([], "Give image files, or texts with --text, and not both"),
     ],
 )
-def test_predict_refuses_what_a_model_of_texts_cannot_read(
-    faustnet: Command, run: Run, words: list[str], message: str
-) -> None:
-    answer = faustnet("predict", run.folder, *words)
-    assert answer.code == 2
-    assert message in answer.sentence
+def test_what_a_model_of_texts_cannot_read_is_refused(faustnet: Command, run: Run, words: list[str], message: str) -> None:
+    for command in (["predict", run.folder], ["add-class", run.folder, "question"]):
+        answer = faustnet(*command, *words)
+        assert answer.code == 2
+        assert message in answer.sentence
 
 
 def test_a_model_of_images_refuses_texts(faustnet: Command, tmp_path: Path) -> None:
     package.train({"training": {"epochs": 1}, "network": {"widths": [8]}}, tmp_path / "digits", device="cpu")
-    assert "was trained on images, not on texts" in faustnet("predict", tmp_path / "digits", "--text", "four").sentence
+    for words in (["predict", tmp_path / "digits"], ["add-class", tmp_path / "digits", "four"]):
+        assert "was trained on images, not on texts" in faustnet(*words, "--text", "four").sentence
 
 
 def test_python_callers_get_sentences_too(model: Model) -> None:
@@ -137,8 +137,17 @@ def test_other_texts_are_encoded_by_the_tokeniser_of_the_model(run: Run, model: 
     [
         ({"network": {}}, "network.kind must be transformer for texts, got 'dense'"),
         ({"network": {"kind": "vgg"}}, "network.kind must be transformer for texts, got 'vgg'"),
-        ({"data": {"flip": True}}, "are for images: leave them out"),
-        ({"prediction": {"mirror": True}}, "prediction.mirror is for images"),
+        ({"data": {"flip": True}}, "data.flip.* are for images: leave them out"),
+        ({"data": {"crop": 1}}, "data.crop.* are for images: leave them out"),
+        ({"data": {"cutout": 1}}, "data.cutout.* are for images: leave them out"),
+        ({"data": {"rotation": 5.0}}, "data.rotation.* are for images: leave them out"),
+        ({"data": {"zoom": 0.1}}, "data.zoom are for images: leave them out"),
+        ({"prediction": {"mirror": True}}, r"prediction.mirror is for images.* have shape \(32,\): leave it out"),
+        ({"options": {"mixup": 0.2}}, "options.mixup must be 0 for token ids .*, got 0.2: leave it out"),
+        ({"method": "backprop", "options": {"mixup": 0.2}}, "options.mixup must be 0 for token ids"),
+        ({"method": "faust-prototype", "options": {"mixup": 0.2}}, "options.mixup must be 0 for token ids"),
+        ({"options": {"choice": "k-means"}}, "options.choice must be random for token ids .*, got 'k-means'"),
+        ({"network": NETWORK | {"input_dropout": 0.1}}, r"\(network.input_dropout\) must be 0 for token ids .*, got 0.1"),
         ({"data": {"tokens": -1}}, "data.tokens must be from 1 to 4096, or 0"),
         ({"data": {"vocabulary": 100}}, "data.vocabulary must be from 256 to"),
         ({"data": {"text_column": "words"}}, "data.text_column must be a column of"),
@@ -176,9 +185,17 @@ def test_a_run_is_not_continued_with_other_tokens(folder: Path, run: Run, tmp_pa
 def test_classes_are_added_from_texts_and_others_are_rejected(
     faustnet: Command, model: Model, run: Run, tmp_path: Path
 ) -> None:
-    larger = model.add_class("question", ["is it on tonight?", "is it far?", "is it long?"])
+    questions = ["is it on tonight?", "is it far?", "is it long?"]
+    larger = model.add_class("question", questions)
     assert larger.predict(["is it far?"])[0].class_name == "question"
     assert larger.predict(["a great film"])[0].class_name == "good"
+    words = [word for text in questions for word in ("--text", text)]
+    answer = faustnet("add-class", run.folder, "question", *words, "--out", tmp_path / "larger.safetensors")
+    assert answer.code == 0, answer.err
+    assert "now has 3 classes: bad, good, question" in answer.out
+    assert "Predictions for the 3 examples of question" in answer.out
+    written = package.load(tmp_path / "larger.safetensors", device="cpu")
+    assert torch.equal(written.scores(questions), larger.scores(questions))
     answer = faustnet("calibrate", run.folder, "--out", tmp_path / "calibrated.safetensors")
     assert answer.code == 0
     found = package.load(tmp_path / "calibrated.safetensors").predict(["a great film"], reject=True)

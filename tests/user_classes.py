@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from faustnet.data import Images, ImageSource, Scaling
-from faustnet.methods import LocalMethod
-from faustnet.nn.architectures import NetworkSettings, Shape
+from faustnet.data.sources import ArraySource
+from faustnet.methods import LocalMethod, build
+from faustnet.nn.architectures import NetworkSettings, Shape, TextShape
 from faustnet.nn.layers import Layer
 from faustnet.nn.modules import Linear
 from faustnet.nn.network import Network
@@ -260,6 +261,21 @@ def own_trainer(
     settings = TrainingSettings(epochs=3, batch_size=BATCH, schedule=schedule, evaluate_every=10**6)
     optimiser = optimiser or OptimiserSettings(learning_rate=0.01)
     return TrainingLoop(made, images(), images(), settings, optimiser, seed=0, communicator=communicator)
+
+
+def text_trainer(name: str, *, communicator: RankGrid | None = None) -> TrainingLoop:
+    """Of two epochs of four steps, of a transformer with dropout, on random texts of different lengths."""
+    count, length, vocabulary = BATCH * BATCHES, 7, 20
+    draws = torch.Generator().manual_seed(0)
+    ids = torch.randint(1, vocabulary, (count, length), generator=draws)
+    ids[torch.arange(length) >= torch.randint(1, length + 1, (count, 1), generator=draws)] = 0
+    source = ArraySource(ids, torch.arange(count) % CLASSES, [str(number) for number in range(CLASSES)])
+    torch.manual_seed(0)
+    network = NetworkSettings((8, 8, 8), 4, kind="transformer", heads=2, head=6, dropout=0.1)
+    method = build(name, TextShape(length, vocabulary), CLASSES, network, {}).double()
+    settings = TrainingSettings(epochs=2, batch_size=BATCH, schedule="sequential", evaluate_every=10**6)
+    optimiser = OptimiserSettings(learning_rate=0.01)
+    return TrainingLoop(method, source, source, settings, optimiser, seed=0, communicator=communicator)
 
 
 def trained(*about: Any, **more: Any) -> TrainingLoop:

@@ -28,6 +28,7 @@ from faustnet.runs.model import EarlyPrediction, Model, Prediction
 from faustnet.runs.recipes import FAMILIES, Recipe, as_table, shipped_recipes
 from faustnet.training.evaluation import EarlyExit, Evaluation
 from faustnet.training.history import Epoch
+from faustnet.training.optimisers import OptimiserSettings
 
 DOCS = Path(__file__).parents[1]
 WRITTEN = "<!-- written by `python docs/tools/reference.py` -->"
@@ -112,7 +113,12 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to do
         Layer: ("forward", "transform"),
     },
     "Checks of your own classes": {testing.check_layer: None, testing.check_method: None},
-    "Training": {faustnet.Trainer: ("run", "stop")},
+    "Your own models": {
+        faustnet.Trainer: ("history", "fit", "evaluate", "stop"),
+        faustnet.Callback: None,
+        faustnet.join_ranks: None,
+        OptimiserSettings: (),
+    },
     "Losses": {getattr(losses, name): None for name in losses.__all__},
 }
 

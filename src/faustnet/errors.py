@@ -1,11 +1,14 @@
 """Errors that a user can fix."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 LONGEST = 2_000  # characters of a message
+KEY = re.compile(r"\b(?:options|network|optimiser|training)\.(?=[a-z_]+\b)(?!layers\.)")  # section of a recipe, before a key
+OPTION = re.compile(r"(?<![\w-])--([a-z]+)")  # option of the command line
 OUT_OF_MEMORY = "There is not enough memory: use a smaller network, smaller batches or smaller images."
 
 
@@ -23,6 +26,21 @@ class FaustnetError(Exception):
 def printable(text: str) -> str:
     """Escape the characters that control a terminal: its colours, its cursor, the direction of text."""
     return STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def about_arguments(sentence: str) -> str:
+    """Return a message with the names of arguments in place of the keys of recipes and the options of the command line."""
+    return OPTION.sub(r"\1", KEY.sub("", sentence))
+
+
+@contextmanager
+def errors_about_arguments() -> Iterator[None]:
+    """Let the errors in this block speak of arguments."""
+    try:
+        yield
+    except FaustnetError as error:
+        error.args = (about_arguments(str(error)),)
+        raise
 
 
 def unknown(what: str, name: str, known: Iterable[str], besides: str = "", shown: Iterable[str] = ()) -> FaustnetError:

@@ -1,12 +1,21 @@
 """Commands that extend a trained model: add a class, or set the threshold for rejecting images."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from faustnet.cli.options import DataDir, Device, check_writable, option
+from faustnet.cli.options import (
+    DataDir,
+    Device,
+    Text,
+    check_takes_texts,
+    check_writable,
+    option,
+    require_images_or_texts,
+)
 from faustnet.errors import printable, require
 from faustnet.system.files import write_whole
 
@@ -23,8 +32,9 @@ def add_class(
     run: RunFolder,
     name: Annotated[str, typer.Argument(help="Name of the new class.")],
     images: Annotated[
-        list[Path], typer.Argument(help="Examples of the new class: image files of any size, or folders of them.")
-    ],
+        list[Path] | None, typer.Argument(help="Examples of the new class: image files of any size, or folders of them.")
+    ] = None,
+    text: Text = None,
     out: Out = None,
     device: Device = "auto",
 ) -> None:
@@ -33,23 +43,21 @@ def add_class(
     In every layer, the mean embedding of the examples becomes the reference of the class; about ten examples are enough.
     The metrics in the run folder are not updated.
     """
-    import torch
-
-    from faustnet.data import image_files, read_image
+    require_images_or_texts(images, text)
     from faustnet.runs.folder import MODEL, Run
     from faustnet.system.devices import choose_device
 
     model = Run.open(run).model(choose_device(device))
     target = out or run / MODEL
     check_writable(target)
-    pixels = torch.stack([read_image(path, model.image_shape) for path in image_files(images)])
-    larger = model.add_class(name, pixels)
+    examples = _examples(model, run, images or [], text or [])
+    larger = model.add_class(name, examples)
     write_whole(target, larger.to_bytes())
-    before, after = _count_predictions(model, pixels), _count_predictions(larger, pixels)
+    before, after = _count_predictions(model, examples), _count_predictions(larger, examples)
     if model.threshold is not None:
         typer.echo("The rejection threshold was removed: run 'faustnet calibrate' again, on images of all classes.")
     typer.echo(f"{target} now has {len(larger.class_names)} classes: {printable(', '.join(larger.class_names))}")
-    typer.echo(f"Predictions for the {len(pixels)} examples of {name}, before: {before}; now: {after}.")
+    typer.echo(f"Predictions for the {len(examples)} examples of {name}, before: {before}; now: {after}.")
 
 
 def calibrate(
@@ -68,7 +76,7 @@ def calibrate(
     The threshold is chosen on images that the model was not trained on. 'faustnet predict --reject' uses it.
     """
     from faustnet.runs.folder import MODEL, Run
-    from faustnet.runs.model import UNKNOWN
+    from faustnet.runs.prediction import UNKNOWN
     from faustnet.runs.session import validation_split
     from faustnet.system.devices import choose_device
 
@@ -92,7 +100,19 @@ def calibrate(
     typer.echo("To use the threshold, run: faustnet predict --reject")
 
 
-def _count_predictions(model: "Model", pixels: "Tensor") -> str:
-    """Return the number of images that are predicted as each class, for example "4 (7), 9 (3)"."""
-    counts = Counter(prediction.class_name for prediction in model.predict(pixels))
+def _examples(model: "Model", run: Path, images: Sequence[Path], texts: Sequence[str]) -> "Tensor | Sequence[str]":
+    """Return the pixels of image files, or the texts."""
+    import torch
+
+    from faustnet.data import image_files, read_image
+
+    if texts:
+        check_takes_texts(model, run)
+        return texts
+    return torch.stack([read_image(path, model.image_shape) for path in image_files(images)])
+
+
+def _count_predictions(model: "Model", examples: "Tensor | Sequence[str]") -> str:
+    """Return the number of examples that are predicted as each class, for example "4 (7), 9 (3)"."""
+    counts = Counter(prediction.class_name for prediction in model.predict(examples))
     return ", ".join(f"{printable(name)} ({count})" for name, count in counts.most_common())

@@ -7,14 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from faustnet.cli.options import AsJson, DataDir, Device, Layers, check_writable, numbers, option, print_json
+from faustnet.cli.options import (
+    AsJson,
+    DataDir,
+    Device,
+    Layers,
+    Text,
+    check_takes_texts,
+    check_writable,
+    numbers,
+    option,
+    print_json,
+    require_images_or_texts,
+)
 from faustnet.errors import printable, require
 from faustnet.report.tables import print_comparison, print_early_exit, print_evaluation, print_weightings
 from faustnet.system.files import write_whole
 
 if TYPE_CHECKING:
     from faustnet.data import DataSet
-    from faustnet.runs.model import EarlyPrediction, Inputs, Model, Prediction
+    from faustnet.runs.model import Inputs, Model
+    from faustnet.runs.prediction import EarlyPrediction, Prediction
 
 OtherData = Annotated[str | None, option("Data set: a name or a path.", "the data set of the run")]
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
@@ -139,9 +152,7 @@ def report(
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, or a model file.")],
     images: Annotated[list[Path] | None, typer.Argument(help="Image files of any size, and folders of image files.")] = None,
-    text: Annotated[
-        list[str] | None, typer.Option("--text", help="A text, for a model of texts. May be given several times.")
-    ] = None,
+    text: Text = None,
     layers: Layers = None,
     exit_margin: Annotated[
         float | None,
@@ -167,7 +178,7 @@ def predict(
     early = exit_margin is not None
     require(layers is None or not early, "--layers and --exit-margin exclude each other: give one of them.")
     require(not (early and reject), "--exit-margin and --reject exclude each other: give one of them.")
-    require(bool(images) != bool(text), "Give image files, or texts with --text, and not both.")
+    require_images_or_texts(images, text)
     chosen = _layer_numbers(layers)
     from faustnet.cli.predictions import predict_files, print_predictions
     from faustnet.runs.folder import model_at
@@ -182,7 +193,7 @@ def predict(
 
     found: Sequence[tuple[object, Prediction | EarlyPrediction]]
     if text:
-        require(model.tokeniser is not None, f"{run} was trained on images, not on texts: give image files, without --text.")
+        check_takes_texts(model, run)
         found, failed = list(zip(text, predictions_for(text), strict=True)), 0
     else:
         found, failed = predict_files(images or [], model.image_shape, predictions_for)

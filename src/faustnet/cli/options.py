@@ -4,12 +4,16 @@ import errno
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, require
+
+if TYPE_CHECKING:
+    from faustnet.runs.model import Model
 
 
 def option(about: str, default: object, *names: str) -> Any:
@@ -22,6 +26,7 @@ DataDir = Annotated[
     Path | None, option("Folder of downloaded data sets.", "$FAUSTNET_DATA, or a folder in the user's cache")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Text = Annotated[list[str] | None, typer.Option("--text", help="A text, for a model of texts. May be given several times.")]
 Layers = Annotated[str | None, option("Predict from these layers only, for example 1,3.", "all")]
 
 
@@ -31,6 +36,16 @@ def numbers(text: str, option: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise FaustnetError(f"{option} must be whole numbers separated by commas, got {text!r}.") from None
+
+
+def require_images_or_texts(images: Sequence[Path] | None, texts: Sequence[str] | None) -> None:
+    """Refuse a command line with image files and texts, or without any."""
+    require(bool(images) != bool(texts), "Give image files, or texts with --text, and not both.")
+
+
+def check_takes_texts(model: "Model", run: Path) -> None:
+    """Refuse texts for a model of images."""
+    require(model.tokeniser is not None, f"{run} was trained on images, not on texts: give image files, without --text.")
 
 
 def check_writable(path: Path) -> None:

@@ -14,7 +14,7 @@ from faustnet.cli.options import print_json
 from faustnet.data import image_files, read_image
 from faustnet.errors import FaustnetError, printable
 from faustnet.report.tables import print_table
-from faustnet.runs.model import EarlyPrediction, Prediction
+from faustnet.runs.prediction import EarlyPrediction, Prediction
 
 AT_ONCE = 256  # images in memory
 

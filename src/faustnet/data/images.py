@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -83,6 +83,22 @@ class DataSet:
     left_out: tuple[str, ...] = field(default=(), kw_only=True)  # messages about the user's files that were not read
     validation: Images | None = field(default=None, kw_only=True)  # if the data set has validation texts of its own
     tokeniser: Tokeniser | None = field(default=None, kw_only=True)  # of texts
+
+    def with_classes(self, class_names: tuple[str, ...]) -> "DataSet":
+        """Return the data with the labels of a model that has these classes. The data need not contain all of them."""
+        if others := sorted(set(self.class_names) - set(class_names)):
+            known = ", ".join(class_names)
+            raise FaustnetError(
+                f"{self.name} must have only classes of the model, which are {known}, got {', '.join(others)}."
+            )
+        numbers = torch.tensor([class_names.index(name) for name in self.class_names])
+
+        def renumbered(part: Images) -> Images:
+            return Images(part.pixels, numbers[part.labels.cpu()])
+
+        validation = None if self.validation is None else renumbered(self.validation)
+        train, test = renumbered(self.train), renumbered(self.test)
+        return replace(self, class_names=class_names, train=train, test=test, validation=validation)
 
 
 @dataclass(frozen=True)

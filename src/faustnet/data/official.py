@@ -1,6 +1,6 @@
 """Built-in data sets: where their files are stored and downloaded from, and what they must contain."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from faustnet.data.download import data_folder, fetch, unpack_folder
 from faustnet.data.idx import read_idx
 from faustnet.data.images import DataSet, Images
 from faustnet.data.text import TextSettings, load_text_folder
+from faustnet.data.token_file import load_tokens
 from faustnet.errors import FaustnetError
 
 DIGIT_NAMES = tuple("0123456789")
@@ -108,13 +109,16 @@ def cifar10(data_dir: Path | None, url: str = CIFAR10_URL, md5: str = CIFAR10_MD
 
 @dataclass(frozen=True)
 class TextFiles:
-    """Data set of texts in TSV files with the columns label and text, in DATA/text/NAME/."""
+    """Data set of texts in TSV files with the columns label and text, in DATA/text/NAME/, or in a token file
+    DATA/text/NAME.npz, for machines without the package tokenizers."""
 
     name: str
     counts: dict[str, int]  # texts by file name
 
     def __call__(self, data_dir: Path | None, settings: TextSettings) -> DataSet:
         folder = data_folder(data_dir) / "text" / self.name
+        if not folder.exists() and (prepared := folder.with_suffix(".npz")).is_file():
+            return replace(load_tokens(prepared, settings), name=self.name)
         for file in self.counts:
             if not (folder / file).is_file():
                 raise FaustnetError(

@@ -4,6 +4,7 @@ A source gives a method its samples by their positions; see `faustnet.methods.So
 example, and are not scaled.
 """
 
+import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 from faustnet.errors import FaustnetError, require
 
 STREAM_SAMPLE = 4096  # samples of a stream that are kept, for representatives, references and statistics
+DIGEST_SAMPLES = 100  # samples, at most, that the digest of a source is computed from
 CHECKED_TARGETS = 8  # samples whose labels are compared with `dataset.targets`
 
 
@@ -71,6 +73,7 @@ class DatasetItems:
             f"All samples must have the shape of the network's example, {tuple(self.like.shape[1:])}, but item {position} "
             f"of the data set has {tuple(found.shape)}: resize it in the data set.",
         )
+        _check_finite(found, f"Item {position} of the data set")
         return found, label
 
 
@@ -109,6 +112,7 @@ class StreamSource(ArraySource):
             x, y = as_tensor(x).to(self.x.dtype), checked_labels(labels, self.classes, "train")
             if len(y) == self.batch_size:
                 _check_shape(x, self.x, "train")
+                _check_finite(x, f"Batch {number + 1} of the data loader")
                 yield x, y
 
 
@@ -135,7 +139,8 @@ def source_from(data: Any, name: str, example: Tensor, classes: int, batch_size:
         data = data.tensors
     if isinstance(data, tuple | list) and len(data) == 2:
         return _array_source(data[0], data[1], name, example, classes)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    is_table = isinstance(data, Tensor | np.ndarray) or hasattr(data, "to_numpy")  # without labels
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not is_table:
         return _dataset_source(data, name, example, classes)
     raise FaustnetError(
         f"{name} must be a pair of arrays (x, y), a data set with labels or a data loader, got {type(data).__name__}."
@@ -157,10 +162,7 @@ def _array_source(x: Any, y: Any, name: str, example: Tensor, classes: int) -> A
     )
     require(len(labels) > 0, f"{name} must have at least one sample, got none.")
     _check_shape(samples, example, name)
-    require(
-        not samples.is_floating_point() or bool(samples.isfinite().all()),
-        f"{name} must contain finite values only, got NaN or infinity: replace them.",
-    )
+    _check_finite(samples, name)
     return ArraySource(samples, labels.to(example.device), class_names(classes))
 
 
@@ -217,12 +219,14 @@ def as_tensor(value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if hasattr(value, "to_numpy"):  # pandas
-        value = value.to_numpy()
+        value = np.array(value.to_numpy())  # which may be read-only, unlike the copy
     elif hasattr(value, "getbands"):  # Pillow
         pixels = torch.from_numpy(np.array(value)).float() / 255
         return pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
     try:
-        return torch.as_tensor(np.require(value, requirements=["C", "W"]) if isinstance(value, np.ndarray) else value)
+        if isinstance(value, list | tuple) and value and not isinstance(value[0], list | tuple | int | float):
+            return torch.stack([as_tensor(part) for part in value])
+        return torch.as_tensor(np.require(value, requirements=["C", "W"]))
     except (TypeError, ValueError, RuntimeError) as error:
         raise FaustnetError(
             f"Samples must be tensors or arrays of numbers, got {type(value).__name__} ({error}): convert them."
@@ -232,7 +236,7 @@ def as_tensor(value: Any) -> Tensor:
 def checked_labels(labels: Any, classes: int, name: str) -> Tensor:
     """Return labels as int64. (n,)"""
     try:
-        found = torch.as_tensor(labels.to_numpy() if hasattr(labels, "to_numpy") else labels)
+        found = torch.as_tensor(np.array(labels.to_numpy()) if hasattr(labels, "to_numpy") else labels)
     except (TypeError, ValueError, RuntimeError):
         raise FaustnetError(
             f"The labels of {name} must be whole numbers from 0 to {classes - 1}, got {type(labels).__name__} of other "
@@ -243,16 +247,33 @@ def checked_labels(labels: Any, classes: int, name: str) -> Tensor:
         not found.is_floating_point() and not found.is_complex() and found.dtype != torch.bool,
         f"The labels of {name} must be whole numbers from 0 to {classes - 1}, got {found.dtype}: convert them to int64.",
     )
+    found = found.long()  # torch cannot compare all types of integers
     if len(found) and not bool(((found >= 0) & (found < classes)).all()):
         wrong = found[(found < 0) | (found >= classes)][0].item()
         raise FaustnetError(
             f"The labels of {name} must be from 0 to {classes - 1}, because the method has {classes} classes, got {wrong}."
         )
-    return found.long()
+    return found
 
 
 def class_names(classes: int) -> list[str]:
     return [str(number) for number in range(classes)]
+
+
+def digest(source: Source) -> str:
+    """Return a hash of all labels and, if the samples are in memory, of some of these."""
+    found = hashlib.sha256(source.labels.cpu().numpy().tobytes())
+    if isinstance(source, ArraySource):
+        some = source.x[:: -(-len(source.x) // DIGEST_SAMPLES)]
+        found.update(some.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def _check_finite(x: Tensor, what: str) -> None:
+    require(
+        not x.is_floating_point() or bool(x.isfinite().all()),
+        f"{what} must contain finite values only, got NaN or infinity: replace them.",
+    )
 
 
 def _check_shape(x: Tensor, example: Tensor, name: str) -> None:

@@ -1,6 +1,5 @@
 """The parameters of `FaustClassifier` as the settings of a training."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 from faustnet.data import Images
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, about_arguments
 from faustnet.methods import METHODS, Faust, Method, method_named, some_positions
 from faustnet.methods.faust import FaustRepresentative
 from faustnet.nn.architectures import NetworkSettings
@@ -24,7 +23,6 @@ LARGEST_BATCH = 256  # for batch_size "auto"
 OPTIONS = ("representatives", "scale", "label_smoothing")  # parameters that are options of the method
 NETWORK = ("widths", "embedding", "dropout")  # parameters that are settings of the network
 FREE_TO_CHANGE = ("dropout", "input_dropout")  # settings of a network that a warm start may change
-RECIPE_KEY = re.compile(rf"\b(?:(?:options|optimiser|training)\.(?=\w)|network\.(?=(?:{'|'.join(NETWORK)})\b))")
 MEASURED = 2000  # training samples from which the sharpness of probabilities is computed
 
 
@@ -38,7 +36,7 @@ def speaking_of_arguments() -> Iterator[None]:
     try:
         yield
     except FaustnetError as error:
-        raise BadInput(RECIPE_KEY.sub("", str(error))) from None
+        raise BadInput(about_arguments(str(error))) from None
 
 
 @dataclass(frozen=True)

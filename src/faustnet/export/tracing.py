@@ -12,10 +12,10 @@ import torch
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
-from torch.utils.flop_counter import FlopCounterMode
 
 from faustnet.data import Scaling
 from faustnet.errors import FaustnetError
+from faustnet.nn.counting import count_multiplications
 from faustnet.runs.model import Model
 from faustnet.training.evaluation import evaluating
 
@@ -53,14 +53,14 @@ def to_graph(model: Model) -> tuple[onnx_ir.Model, int]:
     """Convert a model on the CPU. Return the ONNX model and the number of multiplications for one image."""
     predictor, kind = Predictor(model), input_type(model)
     with evaluating(model.method):
-        with FlopCounterMode(display=False) as counter:  # also shows errors of the method itself, before it is traced
-            predictor(torch.ones(1, *model.shape, dtype=kind))
+        # This also shows errors of the method itself, before it is traced.
+        _, multiplications = count_multiplications(predictor, torch.ones(1, *model.shape, dtype=kind))
         with _quiet():
             program = _traced(predictor, torch.ones(2, *model.shape, dtype=kind))
             graph = _converted(program, model)
     _clear_metadata(graph)
     graph.ir_version = IR_VERSION
-    return graph, counter.get_total_flops() // 2  # a multiplication and an addition each
+    return graph, multiplications
 
 
 def _traced(predictor: Predictor, images: Tensor) -> ExportedProgram:

@@ -35,7 +35,7 @@ class Backprop(Method):
         check_label_smoothing(label_smoothing)
         self.label_smoothing = label_smoothing
         self.read_out = Linear(network[-1].embedding_size, classes)
-        self.mixing = MixUp(mixup)  # last, so that it does not change the random weights
+        self.mixing = MixUp(mixup, network)  # last, so that it does not change the random weights
 
     @classmethod
     def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:

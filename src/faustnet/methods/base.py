@@ -4,18 +4,19 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from os import PathLike
 from typing import Any, ClassVar, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
 from faustnet._deprecated import moved_names
-from faustnet.data.sources import source_from
+from faustnet.data.sources import as_tensor, checked_labels, source_from
 from faustnet.errors import FaustnetError, require
 from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.source import Source, some_positions
-from faustnet.methods.stepping import check_optimisers, layer_optimisers, read_state, step_all, write_state
+from faustnet.methods.state_file import read_state, write_state
+from faustnet.methods.stepping import check_optimisers, check_owners, layer_optimisers, step_all
 from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.network import Network
 
@@ -127,19 +128,26 @@ class Method(nn.Module, ABC):
         Call `prepare` before the first step, and `make_ready` after the last one.
 
         Args:
-            x: Inputs, on the device of the method.
-            y: Their classes, int64.
+            x: Inputs; they get the type and the device of the network's example.
+            y: Their classes, whole numbers from 0.
             optimisers: Those of the method `optimisers`, or your own: together they have all trainable parameters.
         """
         require(self._is_prepared, f"{self.name} is not ready to train: call prepare(train) before the first train_step.")
         if self._known_optimisers is not optimisers:
             check_optimisers(self, optimisers)
+            if isinstance(self, LocalMethod):
+                check_owners(self)
             self._known_optimisers = optimisers
+        x = self._input(x)
+        if not (isinstance(y, Tensor) and y.is_cuda):  # reading values would wait for the GPU
+            y = checked_labels(y, self.classes, "the batch y").to(x.device)
+        require(len(x) == len(y), f"y must have one label per sample, got {len(x)} samples and {len(y)} labels.")
         self.train()
         found = []
         for loss in self.losses(x, y):
-            loss.sum().backward()
-            step_all(optimisers)
+            if loss.requires_grad:  # not that of a frozen layer
+                loss.sum().backward()
+                step_all(optimisers)
             found.append(loss.detach())
         return torch.cat(found)
 
@@ -216,6 +224,12 @@ class Method(nn.Module, ABC):
                 f"prediction.weights must have {count} weights for {self.name}, one for each of {', '.join(self.voters)}, "
                 f"got {len(settings.weights)}."
             )
+        shape = tuple(self.network.example.shape[1:])
+        require(
+            not settings.mirror or len(shape) == 3,
+            f"prediction.mirror is for images, (channels, height, width), but the inputs of this network have shape {shape}"
+            ": leave it out.",
+        )
         self.prediction = settings
 
     @property
@@ -236,23 +250,29 @@ class Method(nn.Module, ABC):
         """Return the class with the largest sum of scores, over all voters or those in `layers`, numbered from 1.
         (B, …) → (B,)"""
         with evaluating(self):
-            return self.joined(self.votes(x), layers).argmax(dim=1)
+            return self.joined(self.votes(self._input(x)), layers).argmax(dim=1)
 
     def embed(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
         """Return the embeddings of all layers, or of those in `layers`, numbered from 1, one after the other.
         (B, …) → (B, Σ e_i)"""
         numbers = self._numbers(layers, len(self.network))
+        if self.network.has_batch_norm:
+            self.check_ready()
         with evaluating(self):
-            found = list(self.network.embeddings(self.unlabelled(x)))
+            found = list(self.network.embeddings(self.unlabelled(self._input(x))))
         return torch.cat([found[number - 1] for number in numbers], dim=1)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write all weights and references to a safetensors file, which `load` reads."""
-        write_state(self, Path(path))
+        write_state(self, path)
 
-    def load(self, path: str | Path) -> None:
+    def load(self, path: str | PathLike[str]) -> None:
         """Read the weights and references of a method with the same network and classes."""
-        read_state(self, Path(path))
+        read_state(self, path)
+
+    def _input(self, x: Any) -> Tensor:
+        """Return samples, such as an array, with the type and the device of the network's example. (B, …)"""
+        return as_tensor(x).to(self.network.example)
 
     def _numbers(self, layers: Sequence[int] | None, count: int) -> Sequence[int]:
         if layers is None:

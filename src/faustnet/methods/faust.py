@@ -172,6 +172,11 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
     ):
         require(representatives >= 1, f"options.representatives must be at least 1, got {representatives}.")
         require(choice in CHOICES, f"options.choice must be {' or '.join(CHOICES)}, got {choice!r}.")
+        require(
+            choice == "random" or not network.takes_ids,
+            f"options.choice must be random for token ids and other whole numbers, because their distances have no meaning, "
+            f"got {choice!r}: leave it out.",
+        )
         check_memory(classes * representatives * network.example.numel())
         super().__init__(
             network,
@@ -185,7 +190,7 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
             matching=matching,
         )
         self.chosen, self.choice = tuple(chosen), choice
-        self.mixing = MixUp(mixup)
+        self.mixing = MixUp(mixup, network)
         self.register_buffer("images", network.example.new_zeros(classes * representatives, *network.example.shape[1:]))
 
     images: Tensor  # the representatives, scaled, class by class: (C · K, …)

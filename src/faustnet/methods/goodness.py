@@ -75,6 +75,11 @@ class GoodnessMethod(LabelMethod):
 
     def __init__(self, network: Network, classes: int, *, label_length: float):
         super().__init__(network, classes)
+        require(
+            not network.takes_ids,
+            f"{self.name} replaces the first values of an image by a label, so its network needs inputs of a floating-point "
+            f"type, got {network.example.dtype}: use another method for token ids.",
+        )
         inputs = network.example.numel()
         require(
             inputs > classes,

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from faustnet.errors import require
 from faustnet.losses import mixed
+from faustnet.nn.network import Network
 
 PLACES = 1024  # positions in a batch, after which shares repeat
 
@@ -19,9 +20,14 @@ class MixUp(nn.Module):
 
     shares: Tensor  # (PLACES,)
 
-    def __init__(self, alpha: float):
+    def __init__(self, alpha: float, network: Network):
         super().__init__()
         require(alpha >= 0, f"options.mixup must be 0 (off) or more, got {alpha}.")
+        require(
+            alpha == 0 or not network.takes_ids,
+            "options.mixup must be 0 for token ids and other whole numbers, which cannot be mixed, "
+            f"got {alpha}: leave it out.",
+        )
         self.on = alpha > 0
         drawn = torch.distributions.Beta(alpha, alpha).sample((PLACES,)) if self.on else torch.ones(0)
         self.register_buffer("shares", torch.maximum(drawn, 1 - drawn), persistent=False)

@@ -57,7 +57,7 @@ class FaustPrototype(FaustSharedReferences, LocalMethod):
         )
         for layer in self.network:
             layer.add_prototypes(classes * prototypes)
-        self.mixing = MixUp(mixup)  # last, so that it does not change the random prototypes
+        self.mixing = MixUp(mixup, network)  # last, so that it does not change the random prototypes
 
     @property
     def blends_images(self) -> bool:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError, require
 from faustnet.methods.base import Method
-from faustnet.methods.stepping import stored_weights
+from faustnet.methods.state_file import stored_weights
 from faustnet.nn.old_names import current_names
 
 
@@ -62,7 +61,7 @@ def start_from(method: Method, trained: Any, train_layers: Sequence[int] = (), *
 def _weights(trained: Any, method: Method) -> tuple[str, dict[str, Tensor]]:
     """Return the name of a trained method and its tensors, by the names that `method` has for them."""
     if isinstance(trained, str | os.PathLike):
-        name, found = stored_weights(Path(trained))
+        name, found = stored_weights(trained)
         return name, current_names(found, method)
     inner = getattr(trained, "method", trained)  # of a `Model`
     if not isinstance(inner, Method):

@@ -11,7 +11,7 @@ from torch import nn
 
 from faustnet.errors import FaustnetError, require
 from faustnet.nn.bodies import ConvBody, DenseBody, GoodnessConvBody, RmsBody
-from faustnet.nn.heads import ConvHead, PixelHead, TokenHead
+from faustnet.nn.heads import ConvHead, PixelHead, TokenHead, TokenMapHead
 from faustnet.nn.layers import Layer
 from faustnet.nn.modules import Linear
 from faustnet.nn.network import Network
@@ -53,8 +53,8 @@ class NetworkSettings:
         kind: "dense", "vgg" (one convolution per layer), "residual" (three convolutions per layer, with a residual
             connection around the last two) or "transformer" (one block of self-attention per layer).
         pools: Numbers of the convolutional layers, from 1, that halve the height and width by max-pooling.
-        head: Number of channels in the two convolutions of the head of each convolutional layer, or of hidden units in the
-            head of each transformer layer; 0 for none.
+        head: Number of channels in the two convolutions of the head of each layer of a convolutional network or of a
+            transformer on images, or of hidden units in the head of each layer of a transformer on texts; 0 for none.
         patch: Height and width of the patches that a transformer splits images into.
         heads: Number of attention heads of a transformer, a divisor of its width.
         expansion: Number of hidden units of a transformer's feed-forward networks, as a multiple of the width.
@@ -108,7 +108,10 @@ class NetworkSettings:
         )
         for key in ("patch", "heads", "expansion"):
             require(getattr(self, key) >= 1, f"network.{key} must be at least 1, got {getattr(self, key)}.")
-        if self.kind == "transformer":
+        if self.kind != "transformer":
+            self._require_defaults("patch", "heads", "expansion")
+        else:
+            self._require_defaults("norm")
             require(
                 len(set(self.widths)) == 1,
                 f"network.widths must be equal for network.kind=transformer, got {list(self.widths)}: try 192,192,192,192.",
@@ -116,6 +119,16 @@ class NetworkSettings:
             require(
                 self.widths[0] % self.heads == 0,
                 f"network.heads must be a divisor of the width, {self.widths[0]}, got {self.heads}.",
+            )
+
+    def _require_defaults(self, *names: str) -> None:
+        """Refuse settings that have no effect on this kind of network."""
+        for name in names:
+            value, default = getattr(self, name), getattr(NetworkSettings, name)
+            require(
+                value == default,
+                f"network.{name} must be {default} for network.kind={self.kind}, on which it has no effect, got {value}: "
+                "leave it out.",
             )
 
     def check_used(self, *names: str, method: str) -> None:
@@ -199,31 +212,26 @@ def _conv_network(shape: tuple[int, int, int], settings: NetworkSettings, projec
 
 
 def _transformer(shape: Shape, settings: NetworkSettings, project: bool) -> Network:
-    width = settings.widths[0]
-    bodies: list[nn.Module] = [TransformerBody(width, settings.heads, settings.expansion) for _ in settings.widths]
-    first = bodies[0]
-    assert isinstance(first, TransformerBody)
+    width, embedding = settings.widths[0], settings.embedding if project else 0
+    blocks = [TransformerBody(width, settings.heads, settings.expansion) for _ in settings.widths]
+    first: nn.Module
     if isinstance(shape, TextShape):
-        bodies[0] = TextBody(shape.vocabulary, shape.length, width, first)
-        example = torch.ones(1, shape.length, dtype=torch.long)
+        first, example = TextBody(shape.vocabulary, shape.length, width, blocks[0]), torch.ones(1, shape.length).long()
     else:
         require(
             shape[1] % settings.patch == 0 and shape[2] % settings.patch == 0,
             f"network.patch must divide the height and width of the images, {shape[1]}×{shape[2]}, got {settings.patch}.",
         )
-        bodies[0] = PatchBody(shape, settings.patch, width, first)
-        example = torch.zeros(1, *shape)
-    layers = [
-        Layer(
-            body,
-            TokenHead(width, settings.head, settings.embedding if project else 0)
-            if project or number == len(bodies)
-            else None,
-            dropout=settings.dropout if number > 1 else settings.input_dropout,
-            length=settings.length if project else "free",
-        )
-        for number, body in enumerate(bodies, start=1)
-    ]
+        first, example = PatchBody(shape, settings.patch, width, blocks[0]), torch.zeros(1, *shape)
+    layers: list[Layer] = []
+    for body in (first, *blocks[1:]):
+        head: nn.Module | None = None
+        if (project or len(layers) + 1 == len(blocks)) and isinstance(first, PatchBody):
+            head = TokenMapHead(width, first.grid, settings.head, embedding)
+        elif project or len(layers) + 1 == len(blocks):
+            head = TokenHead(width, settings.head, embedding)
+        dropout = settings.dropout if layers else settings.input_dropout
+        layers.append(Layer(body, head, dropout=dropout, length=settings.length if project else "free"))
     return Network(layers, example=example, dropout=settings.dropout)
 
 

@@ -84,6 +84,27 @@ class TokenHead(nn.Module):
         return features if self.projection is None else self.projection(features)
 
 
+class TokenMapHead(ConvHead):
+    """Normalise the tokens of an image's patches to mean 0 and variance 1, arrange them as feature maps, and apply a
+    `ConvHead`.
+
+    Args:
+        width: Number of values of a token.
+        grid: Number of patches along the height and the width of an image.
+        channels: Number of channels of the two convolutions; 0 for none.
+        embedding: Size of the projection; 0 for none.
+    """
+
+    def __init__(self, width: int, grid: tuple[int, int], channels: int, embedding: int = 0):
+        super().__init__(width, grid, channels, embedding)
+        self.grid = grid
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(R, T, width) → (R, embedding)"""
+        tokens = functional.layer_norm(tokens, tokens.shape[-1:])
+        return super().forward(tokens.unflatten(1, self.grid).permute(0, 3, 1, 2))
+
+
 class PixelHead(nn.Module):
     """Use all values of feature maps as the embedding, pixel by pixel."""
 

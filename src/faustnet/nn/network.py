@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from faustnet.errors import FaustnetError, require
 from faustnet.nn.batched import batch_key
+from faustnet.nn.counting import count_multiplications, plain_operations
 from faustnet.nn.heads import ConvHead, TokenHead, head_for
 from faustnet.nn.layers import Layer, check_embedding
 from faustnet.nn.modules import BatchNorm, Linear
@@ -63,6 +63,11 @@ class Network(nn.Module):
         for number, block in enumerate(found, start=1):
             layer, rows = _fitted(block, number, rows, embedding, dropout if number > 1 else 0.0, length)
             self.layers.append(layer)
+        require(
+            not self.takes_ids or self[0].dropout == 0,
+            "The dropout of the first layer (network.input_dropout) must be 0 for token ids and other whole numbers, got "
+            f"{self[0].dropout}: use the dropout of the other layers (network.dropout).",
+        )
         self.outputs = activation(rows).flatten(1).shape[1]  # number of values of the last activation
 
     def __len__(self) -> int:
@@ -73,6 +78,11 @@ class Network(nn.Module):
 
     def __getitem__(self, number: int) -> Layer:
         return cast(Layer, self.layers[number])
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether inputs are whole numbers, such as token ids, which cannot be scaled or averaged."""
+        return not self.example.is_floating_point()
 
     @property
     def embedding_sizes(self) -> list[int]:
@@ -96,9 +106,8 @@ class Network(nn.Module):
         found = []
         with self._one_row() as rows:
             for layer in self:
-                with FlopCounterMode(display=False) as counter:
-                    rows, _ = layer(rows)
-                found.append(counter.get_total_flops() // 2)
+                (rows, _), count = count_multiplications(layer, rows)
+                found.append(count)
         return found
 
     @cached_property
@@ -220,15 +229,11 @@ def _tried(module: Callable[[Structure], Any], rows: Structure, mistake: str, re
 
 @contextmanager
 def _measuring(rows: Structure) -> Iterator[None]:
-    """Compute without gradients, without a change of the random numbers, and with operations that can be counted."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+    """Compute without gradients, without a change of the random numbers, and by plain operations."""
     device = activation(rows).device
-    try:
-        with torch.no_grad(), unchanged_generators(device if device.type != "meta" else torch.device("cpu")):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+    generators = unchanged_generators(device if device.type != "meta" else torch.device("cpu"))
+    with torch.no_grad(), generators, plain_operations():
+        yield
 
 
 def _describe(value: Any) -> str:

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from faustnet.nn.structure import Structure, activation, padding_mask
 
-POSITION_SIZE = 0.5  # standard deviation of the initial positions; smaller ones are ignored by a local loss at first
+PATCH_POSITION = 0.5  # standard deviation of the initial positions of patches; a local loss ignores smaller ones
+TEXT_SIZE = 0.02  # standard deviation of the initial vectors and positions of tokens
 
 
 class TransformerBody(nn.Module):
@@ -45,9 +46,9 @@ class PatchBody(nn.Module):
     def __init__(self, shape: tuple[int, int, int], patch: int, width: int, block: TransformerBody):
         super().__init__()
         channels, height, length = shape
-        self.shape = shape
+        self.grid = height // patch, length // patch
         self.patches = nn.Conv2d(channels, width, patch, stride=patch)
-        self.positions = nn.Parameter(torch.randn((height // patch) * (length // patch), width) * POSITION_SIZE)
+        self.positions = nn.Parameter(torch.randn(self.grid[0] * self.grid[1], width) * PATCH_POSITION)
         self.first = block
 
     def forward(self, images: Tensor) -> Structure:
@@ -67,7 +68,9 @@ class TextBody(nn.Module):
     def __init__(self, vocabulary: int, length: int, width: int, block: TransformerBody):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width, padding_idx=0)
-        self.positions = nn.Parameter(torch.randn(length, width) * POSITION_SIZE)
+        with torch.no_grad():
+            self.tokens.weight.mul_(TEXT_SIZE)
+        self.positions = nn.Parameter(torch.randn(length, width) * TEXT_SIZE)
         self.first = block
 
     def forward(self, numbers: Tensor) -> Structure:

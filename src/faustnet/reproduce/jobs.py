@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from faustnet.data import DATASETS, DataSet
+from faustnet.data import DATASETS, TEXT_SETS, DataSet
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.methods import METHODS, build
 from faustnet.runs.model import Model
@@ -120,9 +120,9 @@ def check_known(what: str, names: Iterable[str], known: Collection[str]) -> None
 def on_validation(recipe: Recipe) -> Recipe:
     """Return a recipe that holds out training images and evaluates on them once, after the last epoch.
 
-    5,000 images are held out, or 20% of the small data set digits.
+    5,000 images are held out, or 20% of the small data set digits, or 10% of texts without a validation file.
     """
-    held_out = 0.2 if recipe.dataset == "digits" else 5000
+    held_out = 0.2 if recipe.dataset == "digits" else 0.1 if recipe.dataset in TEXT_SETS else 5000
     return recipe_from({"training": {"validation": held_out, "evaluate_every": recipe.training.epochs}}, recipe)
 
 

@@ -12,15 +12,16 @@ from faustnet.data import DataSet, Images, ImageSource, Scaling, Tokeniser, load
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
-from faustnet.nn.references import REFERENCE_KINDS, known_score, references_from
+from faustnet.nn.references import REFERENCE_KINDS, known_score
 from faustnet.runs.inputs import OF_TEXTS, Inputs, input_images
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
+from faustnet.runs.new_class import check_new_class, load_with_class
 from faustnet.runs.own import OwnMethod
+from faustnet.runs.prediction import UNKNOWN, EarlyPrediction, Prediction
 from faustnet.runs.recipes import DataSettings, Recipe, as_table, recipe_from
 from faustnet.runs.tensor_file import read_tensors, unpack
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import (
-    all_embeddings,
     all_scores,
     chunks,
     early_exits,
@@ -31,24 +32,6 @@ from faustnet.training.evaluation import (
 )
 
 CPU = torch.device("cpu")
-UNKNOWN = "unknown"  # class name of a rejected image
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Predicted class of one image."""
-
-    class_name: str  # "unknown" if the image was rejected
-    score: float  # of the best class, summed over the voters
-    votes: list[str]  # the class that each voter alone would predict
-
-
-@dataclass(frozen=True)
-class EarlyPrediction:
-    """Class of one image that was predicted with early exit."""
-
-    class_name: str
-    layers: int  # number of layers that were computed
 
 
 @dataclass(frozen=True)
@@ -115,19 +98,7 @@ class Model:
 
     def known(self, data: DataSet) -> DataSet:
         """Return the data with the labels of this model. The data need not contain all of its classes."""
-        if others := sorted(set(data.class_names) - set(self.class_names)):
-            known = ", ".join(self.class_names)
-            raise FaustnetError(
-                f"{data.name} must have only classes of the model, which are {known}, got {', '.join(others)}."
-            )
-        numbers = torch.tensor([self.class_names.index(name) for name in data.class_names])
-
-        def renumbered(part: Images) -> Images:
-            return Images(part.pixels, numbers[part.labels.cpu()])
-
-        validation = None if data.validation is None else renumbered(data.validation)
-        train, test = renumbered(data.train), renumbered(data.test)
-        return replace(data, class_names=self.class_names, train=train, test=test, validation=validation)
+        return data.with_classes(self.class_names)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -233,27 +204,14 @@ class Model:
         a calibrated model has to be calibrated again.
         """
         method = self._faust("Adding a class")
-        require(name not in self.class_names, f"The model already has a class {name!r}: choose another name.")
-        require(bool(name.strip()), f"The name of the new class must not be empty, got {name!r}.")
-        require(
-            name != UNKNOWN,
-            f"The new class must not be named {UNKNOWN!r}, the prediction for rejected images: choose another name.",
-        )
+        check_new_class(name, self.class_names)
         require(kind in REFERENCE_KINDS, f"kind must be {' or '.join(REFERENCE_KINDS)}, got {kind!r}.")
         images = self.images(pixels)
-        require(len(images) > 0, f"pixels must contain at least one example of {name!r}, got none.")
-        examples = self.source(images)
-        first = torch.arange(min(method.count, len(images)), device=images.labels.device)
-        with seeded(0), torch.no_grad():  # k-means draws random numbers
+        what = "pixels" if self.tokeniser is None else "texts"
+        require(len(images) > 0, f"{what} must contain at least one example of {name!r}, got none.")
+        with seeded(0):  # k-means draws random numbers
             larger = self.untrained(len(self.class_names) + 1).to(_dtype(method))
-            references = [references_from(rows, method.count, kind) for rows in all_embeddings(method, examples)]
-            added = method.new_class(examples.plain(first), references)
-        require(
-            all(bool(rows.isfinite().all()) for rows in references),
-            "The examples of the new class contain values that are not finite or too large: replace them.",
-        )
-        state = method.state_dict()
-        larger.load_state_dict({key: torch.cat([old, added[key]]) if key in added else old for key, old in state.items()})
+            load_with_class(larger, method, self.source(images), kind)
         grown = replace(self, method=larger.eval(), class_names=(*self.class_names, name), threshold=None)
         return grown.to(images.labels.device)
 

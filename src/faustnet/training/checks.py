@@ -7,6 +7,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method, Source
+from faustnet.methods.stepping import check_owners
 from faustnet.system.randomness import unchanged_generators
 
 MOST_IMAGES = 32  # of the batch that the checks use
@@ -20,11 +21,12 @@ def check_trainable(method: Method, train: Source, batch_size: int) -> None:
     must not change.
     """
     if isinstance(method, LocalMethod):
-        _check_owners(method)
+        check_owners(method)
     device = train.labels.device
     with unchanged_generators(device), torch.enable_grad():
         twin = copy.deepcopy(method, {id(train): train}).train()
         index = torch.arange(min(batch_size, len(train.labels), MOST_IMAGES), device=device)
+        _check_rows(twin, train.plain(index), train.labels[index])
         buffers = {name: buffer.clone() for name, buffer in twin.named_buffers() if not name.startswith("network.layers.")}
         reached = [
             _reached(twin, loss) for losses in twin.losses(train.plain(index), train.labels[index]) for loss in losses
@@ -40,22 +42,13 @@ def check_trainable(method: Method, train: Source, batch_size: int) -> None:
             )
 
 
-def _check_owners(method: LocalMethod) -> None:
-    owners: dict[int, str] = {}
-    for name, parameter in method.named_parameters(remove_duplicate=False):
-        if not parameter.requires_grad:
-            continue
-        if not name.startswith("network.layers."):
-            raise FaustnetError(
-                f"{method.name} has a trainable parameter {name} outside its layers, which only the sequential schedule "
-                "could train: move it into a layer, or freeze it with requires_grad_(False)."
-            )
-        layer = ".".join(name.split(".")[:3])
-        if owners.setdefault(id(parameter), layer) != layer:
-            raise FaustnetError(
-                f"The parameter {name} is shared with another layer, but each layer is trained by its own loss: give every "
-                "layer a parameter of its own."
-            )
+def _check_rows(method: Method, x: Tensor, y: Tensor) -> None:
+    found, expected = method.typical(x, y).shape[1:], method.network.example.shape[1:]
+    if found != expected and expected.numel() != found.numel():
+        raise FaustnetError(
+            f"The network must take what {method.name} makes of its samples, {tuple(found)}, got a network for "
+            f"{tuple(expected)}: use another method, or a network of {type(method).__name__}.make_network."
+        )
 
 
 def _reached(method: Method, loss: Tensor) -> set[str]:

@@ -138,6 +138,7 @@ class TrainingLoop:
             while not (self.finished or self.communicator.stops_now(self.stopping)):
                 if self.schedule.phase != self._phase:
                     self.schedule.enter(self._phase)
+                    self.optimiser.restart()
                 with matmul_precision(self.settings.precision):
                     complete = self._train_epoch(on_batch)
                 if complete:
@@ -176,7 +177,7 @@ class TrainingLoop:
             self.schedule.drain()
         complete = self.batch == self.batches
         if complete:
-            self.rate = rates[-1]
+            self.rate = self.optimiser.used_rate(rates[-1])
             self._check_finite()  # waits for the device
         self.seconds += time.perf_counter() - begin
         return complete

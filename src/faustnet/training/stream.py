@@ -38,6 +38,7 @@ class StreamLoop(TrainingLoop):
         self.window = ArraySource(x, labels, self.train.class_names)
         self.table = torch.arange(SEGMENT * size).view(SEGMENT, size)
         self.waiting: Iterator[tuple[Tensor, Tensor]] | None = None  # batches of an epoch that was stopped
+        self.unused: list[float] = []  # their learning rates, as far as they are known
         return SCHEDULES[self._schedule_name](self.method, self.window, self.optimiser.create())
 
     def _train_epoch(self, on_batch: Callable[[], None]) -> bool:
@@ -55,16 +56,20 @@ class StreamLoop(TrainingLoop):
             for number in range(len(segment)):
                 if self.communicator.stops(self.stopping):
                     self.waiting = _chain(segment[number:], self.waiting)
+                    self.unused = rates[number : len(segment)]
                     stopped = True
                     break
                 self.schedule.step()
                 self.batch += 1
-                self.rate = rates[number]
+                self.rate = self.optimiser.used_rate(rates[number])
                 on_batch()
             self.schedule.drain()
         if not stopped:
             if self.batch == 0:
-                raise FaustnetError(f"train must have at least one batch of {self.settings.batch_size} samples, got none.")
+                raise FaustnetError(
+                    f"train must have at least one batch of {self.settings.batch_size} samples each time it is iterated, "
+                    f"got none in epoch {len(self.history) + 1}: use smaller batches, or let it begin anew."
+                )
             self.batches, self.waiting = self.batch, None
             self._check_finite()
         self.seconds += time.perf_counter() - begin
@@ -83,9 +88,12 @@ class StreamLoop(TrainingLoop):
         rate of a recipe's schedule changes once per epoch."""
         epoch, epochs = len(self.history), self.settings.epochs
         if isinstance(self.optimiser, KnownOptimiser):
-            rates = self.optimiser.next_rates(count)
+            rates = self.unused[:count] + self.optimiser.next_rates(max(0, count - len(self.unused)))
+            self.unused = self.unused[count:]
         elif (length := _length(self.train.loader)) is not None:
-            rates = self.optimiser.rates(epoch, epochs, length)[self.batch : self.batch + count]
+            last = length - 1  # as the loader says, which may be wrong
+            known = self.optimiser.rates(epoch, epochs, length)
+            rates = [known[min(batch, last)] for batch in range(self.batch, self.batch + count)]
         else:
             rates = self.optimiser.rates(epoch, epochs, 1) * count
         return rates + rates[-1:] * (SEGMENT - len(rates))

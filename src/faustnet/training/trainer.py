@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from faustnet.data.sources import StreamSource, all_in_memory, source_from
-from faustnet.errors import FaustnetError, require
-from faustnet.methods import Method
+from faustnet.data.sources import STREAM_SAMPLE, StreamSource, all_in_memory, digest, source_from
+from faustnet.errors import FaustnetError, errors_about_arguments, require
+from faustnet.methods import Method, Source
 from faustnet.methods.start import start_from
 from faustnet.training.distributed import Communicator, SingleProcess, current_ranks, grid_size
 from faustnet.training.distributed.world import are_several
@@ -21,6 +21,8 @@ from faustnet.training.optimisers.own import MakeOptimiser, MakeScheduler
 from faustnet.training.settings import TrainingSettings
 from faustnet.training.signals import stopped_by_signals
 from faustnet.training.stream import StreamLoop
+
+USUAL_BATCH = 64  # samples, where none are given
 
 
 class Callback:
@@ -51,7 +53,8 @@ class Trainer:
         scheduler: Function that returns a learning-rate scheduler of an optimiser; None for a constant learning rate.
         scheduler_every: When the scheduler takes a step: after each "epoch" or after each "batch".
         schedule: "sequential", "wavefront", "greedy", or "auto": wavefront for local methods on a GPU, otherwise sequential.
-        batch_size: Samples per batch. A data loader has its own.
+        batch_size: Samples per batch, by default 64. The incomplete last batch of an epoch is dropped. A data loader has
+            its own batch size.
         precision: Precision of matrix products in training: "tf32" (on GPUs that support it), "float32" or "bfloat16".
         seed: Random seed of shuffling, dropout and the choice of references. Weights are those of `method`.
         parallel: How several ranks divide the work: "data", "layers", or a grid such as "2x2".
@@ -80,22 +83,25 @@ class Trainer:
         train_layers: Sequence[int] = (),
     ):
         require(isinstance(method, Method), f"method must be a faustnet method, got {type(method).__name__}.")
+        is_size = isinstance(batch_size, int) and batch_size >= 1
+        require(batch_size is None or is_size, f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
         example, classes = method.network.example, method.classes
         self.method, self.callbacks, self.seed = method, list(callbacks), seed
-        self.train = source_from(train, "train", example, classes, batch_size or 64)
+        self.train = source_from(train, "train", example, classes, batch_size or USUAL_BATCH)
         self.test = None
         if test is not None:
             self.test = all_in_memory(source_from(test, "test", example, classes), "test", example, classes)
-            _check_known(self.train.labels, self.test.labels)
+            _check_known(self.train, self.test.labels)
         _start(method, start, train_layers)
         self.optimiser = _optimiser(optimiser, scheduler, scheduler_every, method)
-        size = self.train.batch_size if isinstance(self.train, StreamSource) else batch_size or 64
+        size = self.train.batch_size if isinstance(self.train, StreamSource) else batch_size or USUAL_BATCH
         require(
             batch_size in (None, size),
             f"batch_size must be that of the data loader, {size}, got {batch_size}: leave it out.",
         )
-        self.settings = TrainingSettings(epochs=1, batch_size=size, schedule=schedule, precision=precision)
-        self.communicator = _communicator(parallel, example.device)
+        with errors_about_arguments():
+            self.settings = TrainingSettings(epochs=1, batch_size=size, schedule=schedule, precision=precision)
+            self.communicator = _communicator(parallel, example.device)
         self.loop: TrainingLoop | None = None
 
     @property
@@ -104,7 +110,8 @@ class Trainer:
         return self.loop.history if self.loop else []
 
     def stop(self) -> None:
-        """End the training after the current batch."""
+        """End the training after the current batch, from a callback."""
+        require(self.loop is not None, "stop must be called while fit runs, by a callback: it was called before.")
         assert self.loop is not None
         self.loop.stop()
 
@@ -118,8 +125,12 @@ class Trainer:
             verbose: Whether to print a line for each epoch.
         """
         require(isinstance(epochs, int) and epochs >= 1, f"epochs must be a whole number of at least 1, got {epochs!r}.")
+        with errors_about_arguments():
+            return self._fit(epochs, verbose)
+
+    def _fit(self, epochs: int, verbose: bool) -> "Trainer":
         loop = self._loop(epochs)
-        interrupted = False
+        loop.stopping = interrupted = False
 
         def on_epoch(epoch: Epoch) -> None:
             if verbose and self.communicator.is_first:
@@ -138,10 +149,12 @@ class Trainer:
 
         with stopped_by_signals(loop, on_signal):
             loop.run(on_batch, on_epoch)
-        loop.stopping = False
         if self.communicator.is_first:
             with evaluating(self.method):
                 self.method.make_ready(self.train)
+        if not self.communicator.alone:  # all ranks get the whole method
+            state = {name: tensor.cpu() for name, tensor in self.method.state_dict().items()}
+            self.method.load_state_dict(self.communicator.broadcast(state))
         self.method.eval()
         if interrupted:
             raise KeyboardInterrupt
@@ -167,6 +180,7 @@ class Trainer:
             made = (self.method, self.train, held_out, settings, self.optimiser, self.seed, self.communicator)
             self.loop = kind(*made, evaluate_last=self.test is not None)
             if not self.communicator.alone:
+                self.communicator.require_equal(digest(self.train), "train")
                 self.loop.restore(*self.communicator.broadcast(self.loop.state_on_host()))
             for note in self.loop.notes:
                 print(note, file=sys.stderr)
@@ -208,8 +222,10 @@ def _communicator(parallel: str, device: torch.device) -> Communicator:
     return ranks.grid(*grid_size(parallel, ranks.count), device)
 
 
-def _check_known(train: torch.Tensor, test: torch.Tensor) -> None:
-    new = sorted(set(test.unique().tolist()) - set(train.unique().tolist()))
+def _check_known(train: Source, test: torch.Tensor) -> None:
+    if isinstance(train, StreamSource) and len(train.labels) >= STREAM_SAMPLE:
+        return  # what comes later in the stream is not known
+    new = sorted(set(test.unique().tolist()) - set(train.labels.unique().tolist()))
     require(not new, f"test must have only labels that train has, got {new[:5]}: add samples of these classes to train.")
 
 

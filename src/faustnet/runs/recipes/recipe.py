@@ -142,8 +142,6 @@ class Recipe:
     def build_method(self, shape: tuple[int, ...], classes: int, vocabulary: int = 0) -> Method:
         """Build the untrained method for images of this shape, (channels, height, width), or for texts, (tokens,), with a
         vocabulary. Draws its weights from torch's global generator."""
-        if vocabulary:
-            require(not self.prediction.mirror, "prediction.mirror is for images: leave it out for texts.")
         sample = TextShape(shape[0], vocabulary) if vocabulary else cast(Shape, shape)
         method = build(self.method, sample, classes, self.network, self.options)
         method.set_prediction(self.prediction)

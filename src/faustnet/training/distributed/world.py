@@ -111,8 +111,14 @@ def join_ranks() -> Iterator[None]:
         raise
     except BaseException as error:
         _ranks.watch.wait_for_news()
-        traceback.print_exc(file=sys.__stderr__)
-        _leave(_ranks, 1, f"faustnet: {error!r}")
+        is_sentence = isinstance(error, FaustnetError)
+        if _ranks.is_first or not is_sentence:  # rank 0 prints the sentences of the other ranks
+            traceback.print_exc(file=sys.__stderr__)
+        _leave(_ranks, 1, f"faustnet: {error if is_sentence else repr(error)}")
+    else:
+        _leave(_ranks, 0, "")
+    finally:
+        _ranks = None
 
 
 def are_several() -> bool:

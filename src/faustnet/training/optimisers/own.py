@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from faustnet.errors import FaustnetError, require
+from faustnet.errors import require
 from faustnet.methods import LocalMethod, Method
+from faustnet.methods.stepping import MakeOptimiser, made_optimiser
 from faustnet.training.optimisers.base import BETAS, EPSILON, Optimiser
 from faustnet.training.optimisers.settings import OptimiserSettings
 from faustnet.training.optimisers.updates import LayerUpdates, TorchUpdates, Updates, trainable
 
-MakeOptimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 MakeScheduler = Callable[[torch.optim.Optimizer], Any]  # an LRScheduler or a ReduceLROnPlateau
 EVERY = ("epoch", "batch")
 USUAL: dict[type, dict[str, Any]] = {  # settings of torch's optimisers that the package's own form of them has
-    torch.optim.Adam: {"betas": BETAS, "eps": EPSILON, "amsgrad": False, "maximize": False},
+    torch.optim.Adam: {"betas": BETAS, "eps": EPSILON, "amsgrad": False, "maximize": False, "decoupled_weight_decay": False},
     torch.optim.AdamW: {"betas": BETAS, "eps": EPSILON, "amsgrad": False, "maximize": False},
     torch.optim.SGD: {"dampening": 0, "nesterov": False, "maximize": False},
 }
@@ -61,6 +61,13 @@ class OwnOptimiser:
     def create(self) -> "OwnOptimiser":
         return self
 
+    def used_rate(self, planned: float) -> float:
+        """Return the learning rate of the latest step."""
+        return self.made[0].used_rate if self.made else planned
+
+    def restart(self) -> None:
+        """Do nothing: `updates` makes new optimisers and schedulers for the next layer of the greedy schedule."""
+
     def end_epoch(self, loss: float) -> None:
         for updates in self.made:
             updates.end_epoch(loss)
@@ -77,8 +84,10 @@ class OwnUpdates(TorchUpdates):
         super().__init__(made_optimiser(own.make, parameters), method)
         self.scheduler = own.make_scheduler(self.optimiser) if own.make_scheduler else None
         self.every = own.every
+        self.used_rate = 0.0  # of the latest step
 
     def step(self, rate: Tensor) -> None:
+        self.used_rate = float(self.optimiser.param_groups[0].get("lr", 0.0))
         self.optimiser.step()
         self.optimiser.zero_grad()
         if self.scheduler is not None and self.every == "batch":
@@ -97,8 +106,13 @@ class KnownOptimiser:
 
     def __init__(self, settings: OptimiserSettings, make: MakeOptimiser, make_scheduler: MakeScheduler | None, every: str):
         self.settings, self.every = settings, every
-        self.stand_in = make([nn.Parameter(torch.zeros(1))])
-        self.scheduler = make_scheduler(self.stand_in) if make_scheduler else None
+        self.make, self.make_scheduler = make, make_scheduler
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again with the first learning rate, for the next layer of the greedy schedule."""
+        self.stand_in = self.make([nn.Parameter(torch.zeros(1))])
+        self.scheduler = self.make_scheduler(self.stand_in) if self.make_scheduler else None
         self.epoch_rates: tuple[int, list[float]] | None = None  # of the latest epoch, which may be continued
 
     def create(self) -> Optimiser:
@@ -121,6 +135,10 @@ class KnownOptimiser:
             self.scheduler.step()
         return rate
 
+    def used_rate(self, planned: float) -> float:
+        """Return the learning rate of the latest step."""
+        return planned
+
     def end_epoch(self, loss: float) -> None:
         if self.scheduler is not None and self.every == "epoch":
             self.stand_in.step()
@@ -139,7 +157,8 @@ def optimiser_from(
     layers = [list(layer.parameters()) for layer in method.network] if isinstance(method, LocalMethod) else []
     units = [found for unit in layers or [list(method.parameters())] if (found := trainable(unit))]
     made = [made_optimiser(make, unit) for unit in units]
-    if make_scheduler is not None and not _only_changes_the_rate(make_scheduler(made_optimiser(make, units[0]))):
+    require(bool(units), "method must have trainable parameters, got none: set requires_grad_(True) for some.")
+    if make_scheduler is not None and not _only_changes_the_rate(_made_scheduler(make_scheduler, made[0], every)):
         return OwnOptimiser(make, make_scheduler, every)
     known = {_settings_of(optimiser) for optimiser in made}
     settings = known.pop() if len(known) == 1 else None
@@ -148,20 +167,17 @@ def optimiser_from(
     return KnownOptimiser(settings, make, make_scheduler, every)
 
 
-def made_optimiser(make: MakeOptimiser, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+def _made_scheduler(make: MakeScheduler, optimiser: torch.optim.Optimizer, every: str) -> Any:
     """Call the user's function, and check what it returns."""
-    made = make(parameters)
-    if not isinstance(made, torch.optim.Optimizer):
-        raise FaustnetError(
-            f"optimiser must be a function that returns a torch.optim.Optimizer of a list of parameters, got "
-            f"{type(made).__name__}: try lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)."
-        )
-    if isinstance(made, torch.optim.LBFGS):
-        raise FaustnetError("optimiser must take a step without a closure, which LBFGS cannot: use another one.")
-    updated = {id(parameter) for group in made.param_groups for parameter in group["params"]}
+    made = make(optimiser)
     require(
-        updated == {id(parameter) for parameter in parameters},
-        f"optimiser must update all {len(parameters)} parameters that it is given, and no others, got {len(updated)}.",
+        callable(getattr(made, "step", None)),
+        f"scheduler must be a function that returns a learning-rate scheduler of an optimiser, got {type(made).__name__}: "
+        "try lambda optimiser: torch.optim.lr_scheduler.StepLR(optimiser, 5).",
+    )
+    require(
+        every == "epoch" or not isinstance(made, ReduceLROnPlateau),
+        'scheduler_every must be "epoch" for ReduceLROnPlateau, which needs the loss of an epoch, got "batch".',
     )
     return made
 

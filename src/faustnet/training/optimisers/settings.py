@@ -52,8 +52,15 @@ class OptimiserSettings:
         """Return the learning rate of each batch of an epoch, numbered from 0."""
         return [self.rate(epoch * batches + batch, epochs * batches) for batch in range(batches)]
 
+    def used_rate(self, planned: float) -> float:
+        """Return the learning rate of the latest step, for which this one was planned."""
+        return planned
+
     def end_epoch(self, loss: float) -> None:
         """Note that an epoch is over. The learning rate depends on the step only."""
+
+    def restart(self) -> None:
+        """Note that the next layer of the greedy schedule begins."""
 
     def rate(self, step: int, steps: int) -> float:
         """Return the learning rate of step `step` (from 0) out of `steps`."""

@@ -2,6 +2,7 @@
 
 import functools
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -259,11 +260,24 @@ def attributes(module: nn.Module) -> dict[str, object]:
     """Return what the modules of a layer keep outside of parameters and buffers, by name."""
     hidden = ("_parameters", "_buffers", "_modules", "training")
     return {
-        f"{name}.{key}" if name else key: value
+        f"{name}.{key}" if name else key: _contents(value)
         for name, part in module.named_modules()
         for key, value in vars(part).items()
         if key not in hidden
     }
+
+
+def _contents(value: object) -> object:
+    """Return a value that is equal to an attribute's earlier one only if the attribute was not changed, also in place."""
+    if isinstance(value, Tensor):
+        return id(value), value._version
+    if isinstance(value, list | deque):
+        return tuple(map(id, value))
+    if isinstance(value, dict):
+        return tuple((key, id(entry)) for key, entry in value.items())
+    if isinstance(value, set):
+        return tuple(sorted(map(id, value)))
+    return value
 
 
 def changed_attribute(before: dict[str, object], after: dict[str, object]) -> str | None:

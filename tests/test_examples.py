@@ -1,0 +1,60 @@
+"""The programs in examples/ run as a user starts them, and reach what the pages say."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(folder: Path, *words: object) -> str:
+    """Run an example in an empty folder, and return what it prints."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    return done.stdout
+
+
+def test_the_own_model_is_short_and_reaches_97_percent(tmp_path: Path) -> None:
+    text = (EXAMPLES / "own_model.py").read_text(encoding="utf-8")
+    code = re.sub(r'""".*?"""', "", text, flags=re.DOTALL)
+    own = [line for line in code.splitlines() if line.strip(" )") and not line.startswith(("import", "from"))]
+    assert len(own) <= 25
+    accuracy = run(tmp_path, EXAMPLES / "own_model.py").splitlines()[-1].split()[0]
+    assert float(accuracy) >= 0.97
+
+
+def test_the_own_training_loop(tmp_path: Path) -> None:
+    found = run(tmp_path, EXAMPLES / "own_training_loop.py")
+    accuracies = re.findall(r"^accuracy ([\d.]+%)$", found, flags=re.MULTILINE)
+    assert len(accuracies) == 2
+    assert all(float(value.strip("%")) > 95 for value in accuracies), found
+    assert (tmp_path / "own.safetensors").is_file()
+
+
+def test_all_kinds_of_data(tmp_path: Path) -> None:
+    found = dict(re.findall(r"^(.+): accuracy ([\d.]+)%$", run(tmp_path, EXAMPLES / "own_data.py"), flags=re.MULTILINE))
+    assert found.keys() >= {"numpy arrays", "torch tensors", "a data set", "a data loader", "a stream"}
+    assert all(float(value) > 90 for value in found.values()), found
+    assert found["numpy arrays"] == found["torch tensors"] == found["a data set"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks(ranks: int, tmp_path: Path) -> None:
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
+    found = run(tmp_path, *torchrun, EXAMPLES / "ranks.py").splitlines()
+    assert [line.split()[0] for line in found] == ["epoch"] * 5 + ["accuracy"], "rank 0 prints, and only rank 0"
+    assert float(found[-1].split()[1].strip("%")) > 88
+
+
+@pytest.mark.parametrize(("page", "example"), [("own-model", "own_model"), ("own-training-loop", "own_training_loop")])
+def test_the_page_has_the_code_of_the_example(page: str, example: str) -> None:
+    text = (EXAMPLES / f"{example}.py").read_text(encoding="utf-8")
+    code = text[text.index('"""\n', 4) + 4 :].strip()
+    assert f"```python\n{code}\n```" in (EXAMPLES.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")

@@ -1,0 +1,323 @@
+"""A user's own modules learn the same under every schedule and on ranks, with any optimiser and scheduler."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.optim import lr_scheduler
+
+import faustnet
+import own_models
+from faustnet.system.randomness import seeded
+from faustnet.training.optimisers import KnownOptimiser, OwnOptimiser, optimiser_from
+from own_models import BATCH, BLOCKS, CLASSES, adamw, convolutions, data, dense, groups, made, trained, transformer
+
+
+def assert_same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, other[name], rtol=1e-6, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.fixture(scope="session")
+def sequential() -> dict[str, dict[str, Tensor]]:
+    """The state of each network after a sequential training."""
+    return {name: trained(made(blocks)).method.state_dict() for name, blocks in BLOCKS.items()}
+
+
+@pytest.fixture(scope="session")
+def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    subprocess.run([*command, own_models.__file__, folder], check=True, timeout=240)
+    return folder
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_wavefront_learns_what_the_sequential_schedule_learns(
+    name: str, sequential: dict[str, dict[str, Tensor]]
+) -> None:
+    method = made(BLOCKS[name])
+    before = {key: tensor.clone() for key, tensor in method.state_dict().items()}
+    trained(method, schedule="wavefront")
+    assert_same_weights(method.state_dict(), sequential[name])
+    learned = [not torch.equal(tensor, before[key]) for key, tensor in method.state_dict().items() if "layers.2" in key]
+    assert any(learned)
+
+
+@pytest.mark.parametrize("parallel", ["data", "layers"])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_two_ranks_learn_what_one_process_learns(
+    name: str, parallel: str, on_two_ranks: Path, sequential: dict[str, dict[str, Tensor]]
+) -> None:
+    assert_same_weights(load_file(on_two_ranks / f"{name}-{parallel}.safetensors"), sequential[name])
+
+
+def test_the_running_statistics_of_a_batch_norm_are_those_of_the_rows(sequential: dict[str, dict[str, Tensor]]) -> None:
+    state = sequential["batch norm"]
+    for layer in range(3):
+        assert state[f"network.layers.{layer}.body.1.num_batches_tracked"] == 3 * 4
+        assert state[f"network.layers.{layer}.body.1.running_mean"].abs().max() > 0.05
+
+
+def test_a_frozen_body_stays_as_it_is(sequential: dict[str, dict[str, Tensor]]) -> None:
+    fresh = made(BLOCKS["frozen body"]).state_dict()
+    for name, tensor in sequential["frozen body"].items():
+        if "layers.0.body" in name or "layers.1.body.0" in name:
+            assert torch.equal(tensor, fresh[name]), name
+    changed = "network.layers.1.body.2.weight"
+    assert not torch.equal(sequential["frozen body"][changed], fresh[changed])
+
+
+OPTIMISERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, nesterov=True),
+    "groups": groups,
+    "decoupled adam": lambda p: torch.optim.Adam(p, lr=3e-3, weight_decay=0.5, decoupled_weight_decay=True),
+    "plain sgd": lambda p: torch.optim.SGD(p, lr=1e-2),
+    "adam with a penalty": lambda p: torch.optim.Adam(p, lr=3e-3, weight_decay=0.1),
+    "adamw": adamw,
+}
+
+
+def prepare(method: faustnet.Method) -> None:
+    """Choose the representatives as a trainer does."""
+    with seeded(1):
+        method.prepare(data())
+
+
+def by_hand(method: faustnet.Method, make: Callable[[Any], torch.optim.Optimizer], batches: list[Tensor]) -> None:
+    """Train with plain PyTorch: an optimiser for each layer, and detached activations."""
+    x, y = data()
+    prepare(method)
+    method.train()
+    optimisers = [make([p for p in layer.parameters() if p.requires_grad]) for layer in method.network]
+    for index in batches:
+        rows = method.rows(x[index], y[index])
+        for number, (layer, optimiser) in enumerate(zip(method.network, optimisers, strict=True)):
+            passed, embedding = layer(rows)
+            method.local_loss(embedding, y[index], number).backward()
+            optimiser.step()
+            optimiser.zero_grad()
+            rows = passed.detach()
+
+
+def epoch_of(seed: int, epoch: int) -> list[Tensor]:
+    """The batches that the trainer uses."""
+    order = torch.randperm(len(data()[1]), generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
+    return list(order[: 4 * BATCH].view(4, BATCH))
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_any_optimiser_of_torch_is_used_for_each_layer(name: str) -> None:
+    expected = made()
+    by_hand(expected, OPTIMISERS[name], epoch_of(0, 0) + epoch_of(0, 1))
+    for schedule in ("sequential", "wavefront"):
+        method = made()
+        trained(method, 2, optimiser=OPTIMISERS[name], schedule=schedule)
+        assert_same_weights(
+            {key: tensor.detach() for key, tensor in method.named_parameters()}, dict(expected.named_parameters())
+        )
+
+
+def test_plain_optimisers_are_replaced_by_their_faster_forms() -> None:
+    kinds = {name: type(optimiser_from(make, None, "epoch", made())) for name, make in OPTIMISERS.items()}
+    assert [name for name, kind in kinds.items() if kind is KnownOptimiser] == ["plain sgd", "adam with a penalty", "adamw"]
+    assert set(kinds.values()) == {KnownOptimiser, OwnOptimiser}
+
+
+SCHEDULERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "step": (lambda o: lr_scheduler.StepLR(o, 1, gamma=0.5), "epoch"),
+    "plateau": (lambda o: lr_scheduler.ReduceLROnPlateau(o, factor=0.5, patience=0, threshold=10.0), "epoch"),
+    "one cycle": (lambda o: lr_scheduler.OneCycleLR(o, 3e-3, total_steps=12), "batch"),
+    "exponential": (lambda o: lr_scheduler.ExponentialLR(o, 0.9), "batch"),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_scheduler_changes_the_learning_rate_in_every_schedule(name: str) -> None:
+    scheduler, every = SCHEDULERS[name]
+    options = {"scheduler": scheduler, "scheduler_every": every}
+    found = {}
+    for optimiser in (adamw, groups):  # of the package's form, and as it is
+        one, other = (trained(made(), schedule=kind, optimiser=optimiser, **options) for kind in ("sequential", "wavefront"))
+        assert_same_weights(one.method.state_dict(), other.method.state_dict())
+        found[optimiser] = [epoch.learning_rate for epoch in one.history]
+    reference = adamw([nn.Parameter(torch.zeros(1))])
+    stepped, rates = scheduler(reference), []
+    for _ in range(3):
+        for _ in range(4):
+            rate = reference.param_groups[0]["lr"]
+            reference.step()
+            if every == "batch":
+                stepped.step()
+        rates.append(rate)
+        if every == "epoch":
+            stepped.step(*([1.0] if name == "plateau" else []))
+    assert found[adamw] == pytest.approx(rates)
+    assert rates[0] != rates[2]
+
+
+def test_each_layer_of_the_greedy_schedule_begins_with_the_first_learning_rate() -> None:
+    options = {"scheduler": lambda o: lr_scheduler.OneCycleLR(o, 3e-3, total_steps=4), "scheduler_every": "batch"}
+    histories = [
+        trained(made(), 1, schedule="greedy", optimiser=optimiser, **options).history for optimiser in (adamw, groups)
+    ]
+    for history in histories:
+        assert len(history) == 2
+        assert history[0].learning_rate == history[1].learning_rate
+
+
+def test_callbacks_are_called_and_can_stop() -> None:
+    class Counting(faustnet.Callback):
+        batches = 0
+
+        def on_batch(self, trainer: faustnet.Trainer) -> None:
+            self.batches += 1
+
+    counting, seen = Counting(), []
+
+    def early(trainer: faustnet.Trainer, epoch: Any) -> None:
+        seen.append(epoch.epoch)
+        if epoch.epoch == 2:
+            trainer.stop()
+
+    trainer = trained(made(), 10, callbacks=[counting, early], test=data())
+    assert (seen, counting.batches, len(trainer.history)) == ([1, 2], 8, 2)
+    assert trainer.history[-1].accuracy == trainer.evaluate().accuracy
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "wavefront"])
+def test_a_training_that_is_stopped_at_any_batch_continues_as_if_it_had_not_been(schedule: str) -> None:
+    class StopAt(faustnet.Callback):
+        left = 6
+
+        def on_batch(self, trainer: faustnet.Trainer) -> None:
+            self.left -= 1
+            if self.left == 0:
+                trainer.stop()
+
+    options = {"schedule": schedule, "scheduler": SCHEDULERS["one cycle"][0], "scheduler_every": "batch"}
+    trainer = trained(made(), 3, callbacks=[StopAt()], **options)
+    assert len(trainer.history) == 1
+    trainer.fit(2, verbose=False)
+    assert [epoch.epoch for epoch in trainer.history] == [1, 2, 3]
+    assert_same_weights(trainer.method.state_dict(), trained(made(), 3, **options).method.state_dict())
+
+
+def test_a_second_fit_trains_further() -> None:
+    trainer = trained(made(), 1).fit(2, verbose=False)
+    assert len(trainer.history) == 3
+    assert_same_weights(trainer.method.state_dict(), trained(made(), 3).method.state_dict())
+
+
+INTERRUPTED = """
+import os, signal
+import faustnet
+from own_models import adamw, data, made
+
+class Interrupt(faustnet.Callback):
+    batches = 0
+    def on_batch(self, trainer):
+        self.batches += 1
+        if self.batches == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+interrupt = Interrupt()
+trainer = faustnet.Trainer(made(), train=data(), optimiser=adamw, batch_size=16, callbacks=[interrupt])
+try:
+    trainer.fit(5)
+except KeyboardInterrupt:
+    print("interrupted after", interrupt.batches, len(trainer.history), trainer.method.predict(data()[0]).shape)
+    trainer.fit(1, verbose=False)
+    print("continued to", interrupt.batches, len(trainer.history))
+"""
+
+
+def test_ctrl_c_raises_after_the_batch_and_training_can_go_on() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines() == ["interrupted after 2 0 torch.Size([72])", "continued to 4 1"], done.stderr
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_own_loop_learns_what_the_trainer_learns() -> None:
+    method = made(transformer)
+    prepare(method)
+    optimisers = method.optimisers(adamw)
+    x, y = data()
+    losses = [method.train_step(x[index], y[index], optimisers) for index in epoch_of(0, 0)]
+    method.make_ready(data())
+    trainer = trained(made(transformer), 1)
+    assert_same_weights(method.state_dict(), trainer.method.state_dict())
+    torch.testing.assert_close(torch.stack(losses).mean(dim=0).tolist(), trainer.history[0].losses, rtol=1e-6, atol=1e-6)
+
+
+def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
+    trainer, (x, _) = trained(made(convolutions)), data()
+    trainer.method.save(tmp_path / "own.safetensors")
+    other = made(convolutions)
+    other.load(tmp_path / "own.safetensors")
+    assert torch.equal(other.predict(x), trainer.method.predict(x))
+    embedded = other.embed(x, layers=[2])
+    assert embedded.shape == (len(x), 6)
+    assert torch.equal(embedded, other.embed(x)[:, 6:12])
+
+
+def test_prediction_does_not_depend_on_the_mode_type_or_device_of_its_input() -> None:
+    trainer, (x, _) = trained(made(convolutions)), data()
+    expected = trainer.method.predict(x)
+    trainer.method.train()
+    state = {name: tensor.clone() for name, tensor in trainer.method.state_dict().items()}
+    assert torch.equal(trainer.method.predict(x.numpy()), expected)
+    assert trainer.method.training
+    for name, tensor in trainer.method.state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+
+
+METHODS = ["Backprop", "FaustCentroid", "FaustPrototype", "FaustTriplet", "FaustTuplet", "FFCM", "SymBa"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_other_methods_train_own_networks(name: str) -> None:
+    trainer = trained(made(transformer, getattr(faustnet, name)), 12, test=data())
+    assert trainer.history[-1].accuracy > 0.6  # 0.25 by chance
+    assert trainer.method.predict(data()[0]).max() < CLASSES
+
+
+def test_bfloat16_is_used_for_the_products_of_any_module() -> None:
+    seen: set[torch.dtype] = set()
+
+    def blocks() -> Iterator[nn.Module]:
+        for block in dense():
+            block.register_forward_hook(lambda module, rows, output: seen.add(output.dtype) if module.training else None)
+            yield block
+
+    torch.manual_seed(0)
+    x, y = data()
+    method = faustnet.FaustRepresentative(faustnet.Network(blocks(), 6, example=x[:1].float()), CLASSES)
+    trainer = trained(method, 15, precision="bfloat16", test=(x, y))
+    assert seen == {torch.bfloat16}
+    assert {parameter.dtype for parameter in method.parameters()} == {torch.float32}
+    assert trainer.history[-1].accuracy > 0.8
+
+
+def test_a_step_of_an_own_loop_leaves_a_frozen_layer_as_it_is() -> None:
+    method = made(dense)
+    method.network[0].requires_grad_(False)
+    before = {name: tensor.clone() for name, tensor in method.network[0].state_dict().items()}
+    x, y = data()
+    method.prepare((x, y))
+    losses = method.train_step(x[:BATCH], y[:BATCH], method.optimisers(adamw))
+    assert len(losses) == len(method.network)
+    for name, tensor in method.network[0].state_dict().items():
+        assert torch.equal(tensor, before[name]), name
