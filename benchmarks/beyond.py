@@ -56,7 +56,8 @@ exception: each and its twin had the same number of trials, with the same optimi
 
 The head of a layer matters in a transformer on images. With the mean over the tokens and two linear maps as the head, six
 blocks of width 256 and 20 epochs, FAUST reached 81.9 % of the validation images and its twin 86.0 %
-(`results/transformer-earlier.json`). The present heads arrange the tokens as feature maps and apply two convolutions.{chosen}"""
+(`results/transformer-earlier.json`). The present heads arrange the tokens as feature maps and apply two
+convolutions.{chosen}"""
 CHOSEN = """
 
 All recipes were chosen on validation images by `python benchmarks/best.py run results/best-study.json`; this file has

@@ -178,7 +178,7 @@ def recognised(tree: ast.AST, methods: set[str], options: set[str]) -> list[str]
     return found
 
 
-ABOUT_CERTAIN_METHODS = {"methods", "bench", "report", "reproduce", "estimator.py"}
+ABOUT_CERTAIN_METHODS = {"methods", "bench", "report", "reproduce", "estimator"}
 
 
 def test_what_trains_and_uses_any_method_knows_none_by_its_name_or_options() -> None:

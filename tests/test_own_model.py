@@ -309,3 +309,15 @@ def test_bfloat16_is_used_for_the_products_of_any_module() -> None:
     assert seen == {torch.bfloat16}
     assert {parameter.dtype for parameter in method.parameters()} == {torch.float32}
     assert trainer.history[-1].accuracy > 0.8
+
+
+def test_a_step_of_an_own_loop_leaves_a_frozen_layer_as_it_is() -> None:
+    method = made(dense)
+    method.network[0].requires_grad_(False)
+    before = {name: tensor.clone() for name, tensor in method.network[0].state_dict().items()}
+    x, y = data()
+    method.prepare((x, y))
+    losses = method.train_step(x[:BATCH], y[:BATCH], method.optimisers(adamw))
+    assert len(losses) == len(method.network)
+    for name, tensor in method.network[0].state_dict().items():
+        assert torch.equal(tensor, before[name]), name

@@ -270,8 +270,8 @@ def _is_public(name: str, member: Any) -> bool:
 
 
 def _function(member: Any) -> Any:
-    """Return the function of a property or a class method."""
-    for attribute in ("fget", "func", "__func__"):
+    """Return the function of a property, a class method or a method that is not always available."""
+    for attribute in ("fget", "func", "__func__", "fn"):
         member = getattr(member, attribute, member)
     return member
 

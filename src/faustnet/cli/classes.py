@@ -20,7 +20,9 @@ from faustnet.errors import printable, require
 from faustnet.system.files import write_whole
 
 if TYPE_CHECKING:
-    from faustnet.runs.model import Inputs, Model
+    from torch import Tensor
+
+    from faustnet.runs.model import Model
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run of a FAUST method.")]
 Out = Annotated[Path | None, option("Model file to write; the model of the run stays unchanged.", "the model of the run")]
@@ -98,7 +100,7 @@ def calibrate(
     typer.echo("To use the threshold, run: faustnet predict --reject")
 
 
-def _examples(model: "Model", run: Path, images: Sequence[Path], texts: Sequence[str]) -> "Inputs":
+def _examples(model: "Model", run: Path, images: Sequence[Path], texts: Sequence[str]) -> "Tensor | Sequence[str]":
     """Return the pixels of image files, or the texts."""
     import torch
 
@@ -110,7 +112,7 @@ def _examples(model: "Model", run: Path, images: Sequence[Path], texts: Sequence
     return torch.stack([read_image(path, model.image_shape) for path in image_files(images)])
 
 
-def _count_predictions(model: "Model", examples: "Inputs") -> str:
+def _count_predictions(model: "Model", examples: "Tensor | Sequence[str]") -> str:
     """Return the number of examples that are predicted as each class, for example "4 (7), 9 (3)"."""
     counts = Counter(prediction.class_name for prediction in model.predict(examples))
     return ", ".join(f"{printable(name)} ({count})" for name, count in counts.most_common())

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from faustnet.runs.model import Inputs, Model
     from faustnet.runs.prediction import EarlyPrediction, Prediction
 
+OtherData = Annotated[str | None, option("Data set: a name or a path.", "the data set of the run")]
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 
 
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or model files; several are compared.")],
-    dataset: Annotated[str | None, option("Data set: a name or a path.", "the data set of the run")] = None,
+    dataset: OtherData = None,
     layers: Layers = None,
     early_exit: Annotated[
         bool,
@@ -73,6 +74,9 @@ def evaluate(
 
 def votes(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run that was trained with validation images.")],
+    dataset: Annotated[
+        str | None, option("Data set, by name or path, whose test images are used.", "the validation images of the run")
+    ] = None,
     device: Device = "auto",
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -89,14 +93,17 @@ def votes(
     where = choose_device(device)
     model = Run.open(run).model(where)
     recipe, voters = model.recipe, model.method.voters
-    require(recipe.training.validation > 0, f"{run} has no validation images: train with --set training.validation=0.1.")
+    require(
+        dataset is not None or recipe.training.validation > 0,
+        f"{run} has no validation images: train with --set training.validation=0.1, or give other images with --dataset.",
+    )
     require(
         len(voters) > 1,
         f"{run} predicts from one layer only, so there are no weights to compare: choose a "
         "run that predicts from several layers.",
     )
-    data = _read_data(model, data_dir)
-    _, held_out = validation_split(recipe, data)
+    data = _read_data(model, data_dir, dataset)
+    held_out = data.test if dataset else validation_split(recipe, data)[1]
     ways = [asdict(way) for way in compare_weightings(model.method, model.source(held_out.to(where)))]
     if as_json:
         print_json({"run": str(run), "voters": voters, "images": len(held_out), "weightings": ways})
@@ -114,6 +121,7 @@ def report(
         Path | None, option("HTML file to write; an existing file is overwritten.", "report.html in the first run's folder")
     ] = None,
     images: Annotated[int, typer.Option(help="Number of test images in the plots of the embeddings.")] = 1000,
+    dataset: OtherData = None,
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
@@ -136,7 +144,7 @@ def report(
     for folder in runs:
         run = Run.open(folder)
         typer.echo(f"reading {folder} …", err=True)
-        facts.append(inspect_run(run, device=where, data_dir=data_dir, points=images))
+        facts.append(inspect_run(run, device=where, data_dir=data_dir, points=images, dataset=dataset))
     write_whole(out, render_page(facts).encode())
     typer.echo(f"written: {out}")
 

@@ -9,9 +9,10 @@ from faustnet._lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from faustnet.data.download import data_folder
-    from faustnet.data.image_file import image_files, read_image
+    from faustnet.data.image_file import image_files, image_pixels, read_image
     from faustnet.data.images import Augmentation, DataSet, Images, ImageSource, Scaling
     from faustnet.data.loading import DATASETS, TEXT_SETS, absolute_name, load_data, make_shards
+    from faustnet.data.memory import MEMORY, data_digest, data_in_memory
     from faustnet.data.stored_pixels import STREAM, StoredPixels
     from faustnet.data.text import TextSettings
     from faustnet.data.token_file import write_tokens
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "download": ["data_folder"],
-    "image_file": ["image_files", "read_image"],
+    "image_file": ["image_files", "image_pixels", "read_image"],
     "images": ["Augmentation", "DataSet", "Images", "ImageSource", "Scaling"],
     "loading": ["DATASETS", "TEXT_SETS", "absolute_name", "load_data", "make_shards"],
+    "memory": ["MEMORY", "data_digest", "data_in_memory"],
     "stored_pixels": ["STREAM", "StoredPixels"],
     "text": ["TextSettings"],
     "token_file": ["write_tokens"],
@@ -30,6 +32,7 @@ _MODULES = {
 
 __all__ = [
     "DATASETS",
+    "MEMORY",
     "STREAM",
     "TEXT_SETS",
     "Augmentation",
@@ -41,8 +44,11 @@ __all__ = [
     "TextSettings",
     "Tokeniser",
     "absolute_name",
+    "data_digest",
     "data_folder",
+    "data_in_memory",
     "image_files",
+    "image_pixels",
     "load_data",
     "make_shards",
     "read_image",

@@ -120,12 +120,26 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> torch.Tensor:
         side = DRAFT_FACTOR * max(height, width)  # the EXIF rotation may swap height and width
         image.draft(None, (side, side))
         ImageOps.exif_transpose(image, in_place=True)
-        converted = _to_8_bits(image)
-        if converted.size != (width, height):
-            converted = converted.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=DRAFT_FACTOR)
-        if converted.mode == "RGBA":
-            converted = Image.alpha_composite(Image.new("RGBA", converted.size, "white"), converted)
-        pixels = np.array(converted.convert("L" if channels == 1 else "RGB")).reshape(height, width, channels)
+        return _converted(image, channels, height, width)
+
+
+def image_pixels(image: Image.Image, shape: tuple[int, int, int], name: str) -> torch.Tensor:
+    """Convert an image of Pillow to bytes of this shape, as `read_image` does for a file. `name` is for errors."""
+    try:
+        upright = ImageOps.exif_transpose(image)
+        return _converted(upright, *shape)
+    except (OSError, ValueError, SyntaxError) as error:  # a file that Pillow reads only now may be damaged
+        raise FaustnetError(f"{name} cannot be used ({error}): convert it to 8 bits, or replace it.") from None
+
+
+def _converted(image: Image.Image, channels: int, height: int, width: int) -> torch.Tensor:
+    """Convert and resize an image. → (channels, height, width), bytes"""
+    converted = _to_8_bits(image)
+    if converted.size != (width, height):
+        converted = converted.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=DRAFT_FACTOR)
+    if converted.mode == "RGBA":
+        converted = Image.alpha_composite(Image.new("RGBA", converted.size, "white"), converted)
+    pixels = np.array(converted.convert("L" if channels == 1 else "RGB")).reshape(height, width, channels)
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
 

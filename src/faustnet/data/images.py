@@ -105,27 +105,29 @@ class DataSet:
 class Scaling:
     """Map pixels to numbers with mean 0 and variance 1 in each channel."""
 
-    mean: Tensor  # (channels, 1, 1)
-    deviation: Tensor  # (channels, 1, 1)
+    mean: Tensor  # (channels, 1, 1), or (columns,) of a table
+    deviation: Tensor  # of the same shape
 
     @classmethod
     def of(cls, images: Images) -> "Scaling":
-        """Compute mean and standard deviation of images in double precision."""
+        """Compute mean and standard deviation of images, or of the columns of a table, in double precision."""
         device = torch.device("cpu") if images.pixels.device.type == "mps" else images.pixels.device  # MPS has no float64
         total = torch.zeros(images.shape[0], dtype=torch.float64, device=device)
         squares = total.clone()
         for chunk in images.pixels.split(1024):  # in float64 a whole set would need eight times its size
-            sums = _sums(chunk.to(device))
+            sums = _sums((chunk if chunk.dim() == 4 else chunk[:, :, None, None]).to(device))
             total += sums[0]
             squares += sums[1]
-        count = len(images) * images.shape[1] * images.shape[2]
+        count = len(images) * math.prod(images.shape[1:])
         mean = total / count
         deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
         deviation[deviation < 1e-6] = 1.0  # a constant channel becomes zero
-        return cls(mean.float().view(-1, 1, 1), deviation.float().view(-1, 1, 1))
+        own = (-1, *(1 for _ in images.shape[1:]))
+        return cls(mean.float().view(own), deviation.float().view(own))
 
-    def to(self, device: torch.device) -> "Scaling":
-        return Scaling(self.mean.to(device), self.deviation.to(device))
+    def to(self, kind: torch.device | torch.dtype) -> "Scaling":
+        """Move to a device, or convert to a type."""
+        return Scaling(self.mean.to(kind), self.deviation.to(kind))
 
     def __call__(self, pixels: Tensor) -> Tensor:
         return (pixels - self.mean).div_(self.deviation)

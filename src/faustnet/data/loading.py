@@ -7,6 +7,7 @@ from pathlib import Path
 from faustnet.data import official
 from faustnet.data.image_folder import find_class_files, load_folder
 from faustnet.data.images import DataSet
+from faustnet.data.memory import MEMORY
 from faustnet.data.npz import load_npz
 from faustnet.data.shard_reader import is_sharded, load_shards
 from faustnet.data.shard_writer import shard_folder, shard_images
@@ -29,7 +30,7 @@ DATASETS = {name: about for sets in (IMAGE_SETS, TEXT_SETS) for name, (_, about)
 
 def absolute_name(name: str) -> str:
     """Return the name of a built-in data set unchanged, and the path of the user's own as an absolute path."""
-    return name if name in DATASETS or not Path(name).exists() else str(Path(name).resolve())
+    return name if name in DATASETS or name == MEMORY or not Path(name).exists() else str(Path(name).resolve())
 
 
 def load_data(
@@ -45,6 +46,11 @@ def load_data(
     """Load a built-in data set by its name, or the user's own by the path of a folder or a file. `image_size`, `shape` and
     `strict` apply to folders of images, `stream` to folders of shards, `text` to texts."""
     text = text or TextSettings()
+    if name == MEMORY:
+        raise FaustnetError(
+            "The data of this run were in memory, and are not stored in the run folder: give a data set with --dataset, or "
+            f"in Python the arguments data and test of faustnet.train. For a folder of this name, give ./{MEMORY}."
+        )
     if name in IMAGE_SETS:
         return IMAGE_SETS[name][0](data_dir)
     if name in TEXT_SETS:

@@ -226,7 +226,7 @@ def as_tensor(value: Any) -> Tensor:
     try:
         if isinstance(value, list | tuple) and value and not isinstance(value[0], list | tuple | int | float):
             return torch.stack([as_tensor(part) for part in value])
-        return torch.as_tensor(np.ascontiguousarray(value))
+        return torch.as_tensor(np.require(value, requirements=["C", "W"]))
     except (TypeError, ValueError, RuntimeError) as error:
         raise FaustnetError(
             f"Samples must be tensors or arrays of numbers, got {type(value).__name__} ({error}): convert them."

@@ -56,6 +56,17 @@ class Tokeniser:
         return cls(definition, length or min(max(longest, least), most))
 
     @classmethod
+    def of_ids(cls, vocabulary: int, length: int) -> "Tokeniser":
+        """Return a tokeniser of texts that are ids already: the text "17 4" has the tokens 17 and 4. `vocabulary` is the
+        number of ids, including padding."""
+        words = {f"Ġ{number + 1}": number for number in range(vocabulary - 1)}  # Ġ is the byte of a space
+        parts = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+        empty: dict[str, Any] = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
+        model = {"type": "BPE", "vocab": words, "merges": [], "ignore_merges": True}
+        about = {"version": "1.0", **empty, "added_tokens": [], "pre_tokenizer": parts, "model": model}
+        return cls(json.dumps(about, ensure_ascii=False), length)
+
+    @classmethod
     def from_json(cls, content: str) -> "Tokeniser":
         """Return a tokeniser from `to_json`. Anything else is a ValueError."""
         about = json.loads(content)

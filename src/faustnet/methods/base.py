@@ -145,8 +145,9 @@ class Method(nn.Module, ABC):
         self.train()
         found = []
         for loss in self.losses(x, y):
-            loss.sum().backward()
-            step_all(optimisers)
+            if loss.requires_grad:  # not that of a frozen layer
+                loss.sum().backward()
+                step_all(optimisers)
             found.append(loss.detach())
         return torch.cat(found)
 

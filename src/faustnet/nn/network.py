@@ -151,7 +151,8 @@ class Network(nn.Module):
         elif isinstance(last.head, ConvHead | TokenHead):
             last.head.projection = None
         with self._one_row() as row:
-            last.embedding_size = self.embed(row).flatten(1).shape[1]
+            for layer, embedding in zip(self, self.embeddings(row), strict=True):
+                layer.embedding_size = embedding.shape[1]
 
     def update_statistics(self, rows: Tensor) -> None:
         """Set the statistics of all `BatchNorm` modules from these rows. (R, …)"""

@@ -26,16 +26,19 @@ PORTRAITS = 10  # largest number of representatives that are shown per class
 PERPLEXITY = 30.0  # of t-SNE, if there are enough images
 
 
-def inspect_run(run: Run, *, device: torch.device, data_dir: Path | None, points: int = 1000) -> dict[str, Any]:
+def inspect_run(
+    run: Run, *, device: torch.device, data_dir: Path | None, points: int = 1000, dataset: str | None = None
+) -> dict[str, Any]:
     """Analyse a finished run.
 
     The result contains the recipe, environment, history and metrics of the run; the Fisher score of each layer; and for
     `points` test images a map of the embeddings in each layer, the true and the predicted class, and the picture or text.
+    The test images are those of `dataset`, or by default those of the run.
     """
     require(points >= 1, f"points must be at least 1, got {points}.")
     model, metrics = run.model_as_trained(device), run.metrics
     recipe = model.recipe
-    data = model.read_data(data_dir=data_dir)
+    data = model.read_data(dataset, data_dir)
     test = data.test.to(device)
     labels = test.labels.cpu().numpy()
     positions = balanced_sample(labels, points)

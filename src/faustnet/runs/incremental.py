@@ -8,8 +8,10 @@ from torch import Tensor
 
 from faustnet.data import Images, ImageSource
 from faustnet.methods import Method, Source
+from faustnet.methods.faust import FaustRepresentative
 from faustnet.nn.references import repeat_rows
 from faustnet.runs.model import Model
+from faustnet.runs.own import OwnMethod
 from faustnet.runs.recipes import Recipe
 from faustnet.runs.start import started
 from faustnet.system.randomness import seeded
@@ -50,28 +52,34 @@ class Learned:
 
 
 def learn(
-    recipe: Recipe, images: Images, class_names: Sequence[str], device: torch.device, before: Learned | None
+    recipe: Recipe,
+    images: Images,
+    class_names: Sequence[str],
+    device: torch.device,
+    before: Learned | None,
+    own: OwnMethod | None = None,
 ) -> Learned:
     """Train once on labelled images, in random order, with a constant learning rate.
 
     The representatives of a class are its first images, of this pass or of an earlier one. The classes must include those
-    of the model `before`, and every class needs an image.
+    of the model `before`, and every class needs an image. The method must be one with representatives.
     """
-    model = Model.fresh(recipe, images, class_names)
+    model = Model.fresh(recipe, images, class_names, own=own)
     if before is not None:
         model = started(model, before.model)
     model = model.to(device)
     source = model.source(images.to(device))
-    own = [_samples(source, number, name, before) for number, name in enumerate(class_names)]
-    kept = KeptRows.of(own, recipe.options["representatives"], class_names).to(device)
     method = model.method
+    assert isinstance(method, FaustRepresentative)
+    rows = [_samples(source, number, name, before) for number, name in enumerate(class_names)]
+    kept = KeptRows.of(rows, method.count, class_names).to(device)
     updates = recipe.optimiser.create().updates(method, [method.parameters()])
     updates.restore(before.optimiser if before is not None else {})
     with seeded(recipe.seed, device):
         method.start(kept)
         loss = _train(method, source, updates, recipe)
     with evaluating(method):
-        method.make_ready(kept)
+        method.make_ready(source)
     return Learned(model, loss, {name: tensor.cpu().clone() for name, tensor in updates.state().items()})
 
 

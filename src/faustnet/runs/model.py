@@ -1,22 +1,22 @@
 """Trained models: a method with its classes, and the shape and the scaling of its images, or the tokeniser of its texts."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource, Scaling, Tokeniser, load_data
-from faustnet.data.tokens import check_ids
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
 from faustnet.nn.references import REFERENCE_KINDS, known_score
+from faustnet.runs.inputs import OF_TEXTS, Inputs, input_images
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
 from faustnet.runs.new_class import check_new_class, load_with_class
+from faustnet.runs.own import OwnMethod
 from faustnet.runs.prediction import UNKNOWN, EarlyPrediction, Prediction
 from faustnet.runs.recipes import DataSettings, Recipe, as_table, recipe_from
 from faustnet.runs.tensor_file import read_tensors, unpack
@@ -33,16 +33,17 @@ from faustnet.training.evaluation import (
 
 CPU = torch.device("cpu")
 
-Inputs = Tensor | np.ndarray | Sequence[str]  # pixels or token ids, or texts
-
 
 @dataclass(frozen=True)
 class Model:
     """Trained method with its classes, and the shape and the scaling of its images, or the tokeniser of its texts.
 
-    Wherever a model takes pixels, a model of texts takes a list of strings, or token ids (n, tokens). `load` reads a model
-    from a file, such as model.safetensors in a run folder. A pickle contains the same bytes as the file, and is loaded on
-    the CPU.
+    Wherever a model takes pixels, a model of images takes arrays, (n, c, h, w) or (n, h, w, c); an image of Pillow, the path
+    of an image file, or a list of those, which are resized. A model of texts takes a list of strings, or token ids
+    (n, tokens); a model of a table, the rows (n, columns).
+
+    `load` reads a model from a file, such as model.safetensors in a run folder. A pickle contains the same bytes as the
+    file, and is loaded on the CPU.
     """
 
     recipe: Recipe
@@ -53,15 +54,33 @@ class Model:
     of_bytes: bool  # whether it was trained on pixels from 0 to 255
     threshold: float | None = None  # of rejection, set by `calibrate`: images with a lower first-layer score are rejected
     tokeniser: Tokeniser | None = None  # of texts
+    own: OwnMethod | None = None  # builds the method, if the recipe does not describe it
 
     @classmethod
-    def fresh(cls, recipe: Recipe, train: Images, class_names: Sequence[str], tokeniser: Tokeniser | None = None) -> "Model":
+    def fresh(
+        cls,
+        recipe: Recipe,
+        train: Images,
+        class_names: Sequence[str],
+        tokeniser: Tokeniser | None = None,
+        own: OwnMethod | None = None,
+    ) -> "Model":
         """Return an untrained model. Its weights are drawn on the CPU, so that they are the same on every device."""
-        with seeded(recipe.seed):
-            method = recipe.build_method(train.shape, len(class_names), tokeniser.vocabulary if tokeniser else 0)
         scaling = Scaling.of(train) if tokeniser is None else None
+        with seeded(recipe.seed):
+            if own is not None:
+                some = ImageSource(train, scaling, class_names).plain(torch.arange(min(2, len(train))))
+                method = own.build(some.cpu(), len(class_names))
+            else:
+                method = recipe.build_method(train.shape, len(class_names), tokeniser.vocabulary if tokeniser else 0)
         of_bytes = train.pixels.dtype == torch.uint8
-        return cls(recipe, method, tuple(class_names), train.shape, scaling, of_bytes, tokeniser=tokeniser)
+        return cls(recipe, method, tuple(class_names), train.shape, scaling, of_bytes, tokeniser=tokeniser, own=own)
+
+    def untrained(self, classes: int) -> Method:
+        """Return an untrained method like that of this model, for this number of classes."""
+        if self.own is not None:
+            return self.own.rebuilt(self.method, classes)
+        return self.recipe.build_method(self.shape, classes, self.vocabulary)
 
     def to(self, device: torch.device) -> "Model":
         """Move the model to a device."""
@@ -84,11 +103,8 @@ class Model:
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Shape of the image files that it can classify: (channels, height, width)."""
-        require(
-            self.tokeniser is None,
-            "This model was trained on texts, not on images: use 'faustnet predict --text', or a list of strings in Python.",
-        )
-        channels, height, width = self.shape
+        require(self.tokeniser is None, OF_TEXTS)
+        channels, height, width = self.shape if len(self.shape) == 3 else (self.shape[0], 1, 1)
         require(
             channels in (1, 3), f"This model was trained on rows of {channels} numbers, not on images: choose another model."
         )
@@ -124,36 +140,15 @@ class Model:
                 f"Images must have the shape {dimensions(self.shape)} for this model, got {dimensions(images.shape)}: "
                 "use images of that shape, or train another model."
             )
-        return ImageSource(images, self.scaling, self.class_names)
+        scaling = self.scaling
+        if scaling is not None and _dtype(self.method) == torch.float64:  # of a fitted `FaustClassifier`
+            scaling = scaling.to(torch.float64)
+        return ImageSource(images, scaling, self.class_names)
 
     def images(self, pixels: Inputs) -> Images:
-        """Check the pixels of images without labels, (n, c, h, w), or (n, h, w) for one channel; or texts."""
-        if self.tokeniser is not None:
-            return self._texts(pixels, self.tokeniser)
-        try:
-            pixels = torch.as_tensor(pixels, device=self.device)
-        except (TypeError, ValueError) as error:
-            raise FaustnetError(
-                f"pixels must be a tensor or an array ({error}): for image files, use 'faustnet predict'."
-            ) from None
-        if pixels.dim() == 3 and self.shape[0] == 1:
-            pixels = pixels.unsqueeze(1)
-        require(pixels.dim() == 4, f"pixels must be (n, {', '.join(map(str, self.shape))}), got {tuple(pixels.shape)}.")
-        if self.of_bytes and pixels.dtype != torch.uint8:
-            raise FaustnetError(f"pixels must be uint8 from 0 to 255 for this model, got {pixels.dtype}: convert them.")
-        if not self.of_bytes and pixels.dtype == torch.uint8:
-            raise FaustnetError("pixels must be floats, scaled like the training data of this model, got torch.uint8.")
-        return Images(pixels, torch.zeros(len(pixels), dtype=torch.long, device=pixels.device))
-
-    def _texts(self, texts: Inputs, tokeniser: Tokeniser) -> Images:
-        """Encode strings, or check token ids (n, tokens)."""
-        if isinstance(texts, Tensor | np.ndarray):
-            rows = torch.as_tensor(texts, device=self.device)
-            check_ids(rows, tokeniser.vocabulary, "tokens")
-        else:
-            require(not isinstance(texts, str), "texts must be a list of strings, got a single string: put it in a list.")
-            rows = tokeniser.whole_rows(texts).to(self.device)
-        return Images(rows, torch.zeros(len(rows), dtype=torch.long, device=self.device))
+        """Return images without labels from arrays, (n, c, h, w), (n, h, w, c), or (n, h, w) for one channel; from images of
+        Pillow and paths of image files; or texts."""
+        return input_images(self, pixels)
 
     def scores(self, pixels: Inputs) -> Tensor:
         """Return the score of each class by each voter. (n, c, h, w) → (voters, n, classes)"""
@@ -215,7 +210,7 @@ class Model:
         what = "pixels" if self.tokeniser is None else "texts"
         require(len(images) > 0, f"{what} must contain at least one example of {name!r}, got none.")
         with seeded(0):  # k-means draws random numbers
-            larger = self.recipe.build_method(self.shape, len(self.class_names) + 1, self.vocabulary).to(_dtype(method))
+            larger = self.untrained(len(self.class_names) + 1).to(_dtype(method))
             load_with_class(larger, method, self.source(images), kind)
         grown = replace(self, method=larger.eval(), class_names=(*self.class_names, name), threshold=None)
         return grown.to(images.labels.device)
@@ -259,6 +254,11 @@ class Model:
 
     def to_bytes(self) -> bytes:
         """Return the contents of a model file: safetensors, with the recipe and the classes in its header."""
+        require(
+            self.own is None,
+            "A model file cannot describe a method or a network of your own: pickle the classifier, or save the weights "
+            "with model.method.save.",
+        )
         return file_contents(self)
 
     @classmethod
@@ -272,6 +272,8 @@ class Model:
         return cls(**model_fields(*read_tensors(path), path, torch.float32)).to(device)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.own is not None:
+            return _unpickled, ({field.name: getattr(self, field.name) for field in fields(self)},)
         return Model.from_bytes, (self.to_bytes(), _dtype(self.method))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -281,6 +283,11 @@ class Model:
             method = recipe.build_method(state["shape"], len(state["class_names"])).to(_dtype(old))
         method.load_state_dict(current_names(old.state_dict(), method))
         vars(self).update(state, recipe=recipe, method=method.eval())
+
+
+def _unpickled(values: dict[str, Any]) -> Model:
+    """Restore the pickle of a model with a method or a network of the user's own."""
+    return Model(**values)
 
 
 def _dtype(method: Method) -> torch.dtype:

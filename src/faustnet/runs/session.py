@@ -14,6 +14,7 @@ from faustnet.errors import FaustnetError
 from faustnet.runs.continuation import check_schedule
 from faustnet.runs.folder import METRICS, MODEL, START, Run
 from faustnet.runs.model import Model
+from faustnet.runs.own import OwnMethod
 from faustnet.runs.recipes import Recipe, differences
 from faustnet.runs.start import started, starting_model
 from faustnet.system.locks import check_unlocked, folder_lock
@@ -173,12 +174,14 @@ def set_up(
     device: torch.device,
     communicator: Communicator | None = None,
     start: Model | None = None,
+    own: OwnMethod | None = None,
 ) -> tuple[Model, TrainingLoop]:
-    """Return an untrained model, or one with the weights of `start`, and a trainer for it."""
+    """Return an untrained model, or one with the weights of `start`, and a trainer for it. `own` builds the method, if the
+    recipe does not describe it."""
     images, held_out = validation_split(recipe, data)
     recipe.data.augmentation.check(images.shape)
     images = images.to(device)
-    model = Model.fresh(recipe, images, data.class_names, data.tokeniser)
+    model = Model.fresh(recipe, images, data.class_names, data.tokeniser, own)
     if start is not None:
         model = started(model, start)
     model = model.to(device)

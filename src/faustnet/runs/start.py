@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from faustnet.errors import FaustnetError, require
+from faustnet.methods import Method
 from faustnet.methods.start import start_from
 from faustnet.runs.folder import MODEL, START, Run
 from faustnet.runs.model import Model
@@ -89,7 +91,13 @@ def started(model: Model, start: Model) -> Model:
         model.of_bytes == start.of_bytes,
         f"Images must be {kinds[start.of_bytes]}, like those of the model to start from, got {kinds[model.of_bytes]}.",
     )
+    require(
+        model.vocabulary == start.vocabulary,
+        f"Texts must have the tokens of the model to start from, {start.vocabulary} ids, got {model.vocabulary}.",
+    )
     anew = set[str]() if model.class_names == start.class_names else _class_tensors(model)
+    if model.own is not None:
+        _check_same_network(model.method, start.method)
     start_from(model.method, start.method, model.recipe.start.train_layers, anew=anew)
     return replace(model, scaling=start.scaling)
 
@@ -97,11 +105,25 @@ def started(model: Model, start: Model) -> Model:
 def _class_tensors(model: Model) -> set[str]:
     """Return the names of the tensors whose shape depends on the number of classes."""
     classes = 2 if len(model.class_names) == 1 else 1
-    with torch.device("meta"):
-        other = model.recipe.build_method(model.shape, classes).state_dict()
+    with torch.device("meta") if model.own is None else nullcontext():
+        other = model.untrained(classes).state_dict()
     return {
         name for name, tensor in model.method.state_dict().items() if name not in other or other[name].shape != tensor.shape
     }
+
+
+def _check_same_network(method: Method, trained: Method) -> None:
+    """Refuse a network of the user's own that has other weights than before. Prototypes depend on the options."""
+    shapes, known = (
+        {name: tuple(tensor.shape) for name, tensor in one.network.state_dict().items() if not name.endswith(".prototypes")}
+        for one in (method, trained)
+    )
+    for name in {**known, **shapes}:
+        if shapes.get(name) != known.get(name):
+            raise FaustnetError(
+                f"network must return the network of the model to start from, but {name} has the shape "
+                f"{shapes.get(name)} in place of {known.get(name)}: return the same blocks, or train from new weights."
+            )
 
 
 def _absolute(name: Any) -> Any:

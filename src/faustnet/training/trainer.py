@@ -10,6 +10,7 @@ import torch
 from faustnet.data.sources import STREAM_SAMPLE, StreamSource, all_in_memory, digest, source_from
 from faustnet.errors import FaustnetError, errors_about_arguments, require
 from faustnet.methods import Method, Source
+from faustnet.methods.start import start_from
 from faustnet.training.distributed import Communicator, SingleProcess, current_ranks, grid_size
 from faustnet.training.distributed.world import are_several
 from faustnet.training.evaluation import Evaluation, evaluate, evaluating
@@ -58,6 +59,9 @@ class Trainer:
         seed: Random seed of shuffling, dropout and the choice of references. Weights are those of `method`.
         parallel: How several ranks divide the work: "data", "layers", or a grid such as "2x2".
         callbacks: Functions of the trainer and an `Epoch`, called after each epoch, or `Callback` objects.
+        start: Trained model whose weights are copied into `method` where they fit: a `Model`, a method, or the path of a run
+            folder, of a model file or of a file of `Method.save`. None to train `method` as it is.
+        train_layers: With `start`, numbers of the layers to train, from 1; the others are frozen. Empty: all layers.
     """
 
     def __init__(
@@ -75,6 +79,8 @@ class Trainer:
         seed: int = 0,
         parallel: str = "data",
         callbacks: Sequence[Callback | Callable[["Trainer", Epoch], Any]] = (),
+        start: Any = None,
+        train_layers: Sequence[int] = (),
     ):
         require(isinstance(method, Method), f"method must be a faustnet method, got {type(method).__name__}.")
         is_size = isinstance(batch_size, int) and batch_size >= 1
@@ -86,6 +92,7 @@ class Trainer:
         if test is not None:
             self.test = all_in_memory(source_from(test, "test", example, classes), "test", example, classes)
             _check_known(self.train, self.test.labels)
+        _start(method, start, train_layers)
         self.optimiser = _optimiser(optimiser, scheduler, scheduler_every, method)
         size = self.train.batch_size if isinstance(self.train, StreamSource) else batch_size or USUAL_BATCH
         require(
@@ -180,6 +187,15 @@ class Trainer:
         else:
             self.loop.extend(epochs)
         return self.loop
+
+
+def _start(method: Method, start: Any, train_layers: Sequence[int]) -> None:
+    """Copy the weights of a trained model, and say which weights of the network it does not have."""
+    if start is None:
+        require(not train_layers, f"train_layers needs start, a trained model, got {list(train_layers)} without one.")
+        return
+    if anew := [name for name in start_from(method, start, train_layers) if name.startswith("network.")]:
+        print(f"No weights of the same shape in start, so these begin anew: {', '.join(anew)}", file=sys.stderr)
 
 
 def _optimiser(given: Any, scheduler: MakeScheduler | None, every: str, method: Method) -> AnySettings:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from faustnet.data import STREAM, Augmentation, TextSettings
+from faustnet.data import MEMORY, STREAM, Augmentation, TextSettings
 from faustnet.data.tokens import LARGEST_VOCABULARY, LONGEST, SMALLEST_VOCABULARY
 from faustnet.errors import require
 from faustnet.methods import Method, PredictionSettings, build, method_named
@@ -38,6 +38,8 @@ class DataSettings:
         tokens: For texts: number of tokens; longer texts are truncated. 0 is that of the longest training text, but
             from 32 to 128.
         vocabulary: For texts: largest number of different tokens.
+        digest: For data in memory: SHA-256 of the samples and labels. It is recorded when the run begins; other data are an
+            error.
     """
 
     flip: bool = False
@@ -52,6 +54,7 @@ class DataSettings:
     label_column: str = ""
     tokens: int = 0
     vocabulary: int = 8000
+    digest: str = ""
 
     def __post_init__(self) -> None:
         require(self.crop >= 0, f"data.crop must be 0 pixels or more, got {self.crop}.")
@@ -125,6 +128,10 @@ class Recipe:
         method = method_named(self.method)
         given = convert_values(self.options, method.option_types(), "options")
         object.__setattr__(self, "options", method.options() | given)  # with the defaults, so that a run stores them all
+        require(
+            not self.data.digest or self.dataset == MEMORY,
+            f"data.digest is for data in memory, got the data set {self.dataset}: leave it out.",
+        )
         require(self.seed >= 0, f"seed must be 0 or more, got {self.seed}.")
         require(
             self.training.schedule != "greedy" or not self.data.augmentation,

@@ -1,6 +1,7 @@
-"""FAUST as a scikit-learn estimator. It works in memory and writes no files."""
+"""The scikit-learn estimator."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -10,30 +11,53 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource
-from faustnet.runs.arrays import BadInput, array_recipe, sharpness, speaking_of_arguments
+from faustnet.estimator.inputs import (
+    array_kind,
+    as_array,
+    images_first,
+    labelled,
+    layer_numbers,
+    positions,
+    same_kind,
+    to_pixels,
+)
+from faustnet.estimator.settings import (
+    BadInput,
+    Plan,
+    check_embedding,
+    check_same_network,
+    has_representatives,
+    kept,
+    plan,
+    sharpness,
+    speaking_of_arguments,
+)
+from faustnet.methods import Method
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.runs.incremental import Learned, learn
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe
 from faustnet.runs.session import set_up
 from faustnet.system.devices import choose_device
-from faustnet.training.evaluation import all_scores, chunks, evaluating
+from faustnet.training.evaluation import all_embeddings, all_scores
 from faustnet.training.history import Epoch
-
-__all__ = ["BadInput", "FaustClassifier"]
 
 
 class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
-    """FAUST classifier with representatives. Each layer is trained with its own loss.
+    """Classifier whose layers are each trained with their own loss: FAUST with representatives, or another method.
 
     >>> cross_val_score(FaustClassifier(random_state=0), *load_wine(return_X_y=True)).mean()
 
-    The input is a table of numbers, (n, d), whose columns are scaled to mean 0 and variance 1, or images, (n, h, w) or
-    (n, c, h, w), of uint8 or float. Labels can have any type.
+    The input is a table of numbers, (n, d), whose columns are scaled to mean 0 and variance 1, or images of uint8 or float:
+    (n, h, w), (n, c, h, w), or (n, h, w, c). Four dimensions are channels-last if the last is 1 or 3 and the second is
+    neither. Arrays, data frames, tensors and lists are accepted. Labels can have any type.
+
+    A parameter that has no effect with the method or the network must keep its default.
 
     Parameters
     ----------
@@ -46,6 +70,11 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
     label_smoothing : label smoothing of the loss.
     representatives : number of representatives of each class, at most the size of the smallest class.
     scale : factor of the squared distances in the loss.
+    method : name or class of the method. `label_smoothing`, `representatives` and `scale` are options of it, if it has them.
+    method_options : its other options, such as {"prototypes": 4}.
+    network : None for dense layers; a `NetworkSettings` or a dictionary of such settings, for example {"kind": "vgg"}, whose
+        defaults are `widths`, `embedding` and `dropout`; or a function that gets an example batch, (2, d) or (2, c, h, w),
+        and returns new blocks, which get heads for `embedding`, or a `Network`.
     warm_start : whether `fit` continues from the weights of the last `fit`, for `epochs` more, instead of starting anew.
     transform_layers : layer or layers, numbered from 1, whose embeddings `transform` concatenates; None for all.
     random_state : seed of the weights and of the order of the samples.
@@ -56,7 +85,8 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
     ----------
     classes_ : sorted labels, followed by those of added classes. (C,)
     seen_ : positions in `classes_` of the classes of `model_`: after `partial_fit`, those of which there was a sample.
-    model_ : trained `Model`, in double precision; the columns of a table are the channels of one-pixel images.
+    model_ : trained `Model`, in double precision; the columns of a table are the channels of one-pixel images. With your own
+        network, it is in single precision, and a table has the shape (n, d).
     scaler_ : `StandardScaler` of a table; None for images.
     sharpness_ : factor that turns summed scores into log-odds.
     loss_curve_ : loss of each epoch, the mean over the layers.
@@ -78,6 +108,9 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         label_smoothing: float = 0.1,
         representatives: int = 5,
         scale: float = 0.02,
+        method: str | type[Method] = "faust-representative",
+        method_options: Mapping[str, Any] | None = None,
+        network: NetworkSettings | Mapping[str, Any] | Callable[[Tensor], Any] | None = None,
         warm_start: bool = False,
         transform_layers: int | Sequence[int] | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -94,6 +127,9 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         self.label_smoothing = label_smoothing
         self.representatives = representatives
         self.scale = scale
+        self.method = method
+        self.method_options = method_options
+        self.network = network
         self.warm_start = warm_start
         self.transform_layers = transform_layers
         self.random_state = random_state
@@ -109,9 +145,9 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
     _optimiser_state: dict[str, Tensor]  # of the last call of `partial_fit`
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a pickle; those of version 0.1 have no `warm_start` and `seen_`."""
+        """Restore a pickle; those of version 0.1 have no `seen_` and fewer parameters."""
         known = {"seen_": np.arange(len(state["classes_"]))} if "classes_" in state else {}
-        super().__setstate__({"warm_start": False, **known, **state})
+        super().__setstate__({**DEFAULTS, **known, **state})
 
     def fit(self, X: Any, y: Any) -> "FaustClassifier":
         """Train on samples and their labels. (n, …), (n,)"""
@@ -129,20 +165,22 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
                 f"y must contain the classes of the first fit, {list(self.classes_)}, got {list(classes)}: set "
                 "warm_start=False to train from new weights."
             )
-        recipe = self._recipe(len(y), int(np.bincount(numbers).min()))
-        self._check_same_network(start, recipe)
-        images = self._images(X, numbers)
-        data = DataSet(recipe.dataset, tuple(map(str, classes)), images, images)
+        found = self._plan(len(y), int(np.bincount(numbers).min()))
+        check_same_network(start, found, is_table=self.scaler_ is not None)
+        images = labelled(to_pixels(X, self.scaler_, as_rows=found.takes_rows), numbers)
+        data = DataSet(found.recipe.dataset, tuple(map(str, classes)), images, images)
         with speaking_of_arguments():
-            model, trainer = set_up(recipe, data, choose_device(self.device), start=start)
+            model, trainer = set_up(found.recipe, data, choose_device(self.device), start=start, own=found.own)
+        check_embedding(model, self.get_params(deep=False), DEFAULTS["embedding"])
         trainer.run(lambda: None, self._print_loss)
         earlier = [] if start is None else self.loss_curve_
         self._keep(model, images, [*earlier, *map(_mean_loss, trainer.history)])
         self.seen_, self._optimiser_state = np.arange(len(classes)), {}
         return self
 
+    @available_if(has_representatives)
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "FaustClassifier":
-        """Train once on samples and their labels, with a constant learning rate. (n, …), (n,)
+        """Train once on samples and their labels, with a constant learning rate. For faust-representative. (n, …), (n,)
 
         The first call needs all `classes`. It also determines the scaling of the input, which later calls do not change. The
         representatives of a class are its first samples. Classes without a sample so far are not predicted.
@@ -158,10 +196,8 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
             raise BadInput(
                 f"classes must be those of the first call of partial_fit, {list(self.classes_)}, got {list(classes)}."
             )
-        order = np.argsort(self.classes_)
-        places = np.searchsorted(self.classes_, y, sorter=order).clip(max=len(order) - 1)
-        numbers = order[places]
-        if (unknown := self.classes_[numbers] != y).any():
+        numbers, unknown = positions(y, self.classes_)
+        if unknown.any():
             raise BadInput(f"y must contain only classes of the first call, {list(self.classes_)}, got {y[unknown][0]!r}.")
         self._learn(X, numbers)
         return self
@@ -180,31 +216,18 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         model: Model | None = getattr(self, "model_", None)
         before = None if model is None else Learned(model, 0.0, getattr(self, "_optimiser_state", {}))
         seen = np.union1d(self.seen_, numbers).astype(int)
-        images, names = self._images(X, np.searchsorted(seen, numbers)), tuple(map(str, self.classes_[seen]))
-        recipe = self._recipe(len(X))
-        recipe = replace(recipe, seed=recipe.seed + len(self.loss_curve_))  # another order in each call
-        self._check_same_network(model, recipe)
+        found = self._plan(len(X))
+        images = labelled(to_pixels(X, self.scaler_, as_rows=found.takes_rows), np.searchsorted(seen, numbers))
+        names = tuple(map(str, self.classes_[seen]))
+        recipe = replace(found.recipe, seed=found.recipe.seed + len(self.loss_curve_))  # another order in each call
+        check_same_network(model, found, is_table=self.scaler_ is not None)
         with speaking_of_arguments():
-            learned = learn(recipe, images, names, choose_device(self.device), before)
+            learned = learn(recipe, images, names, choose_device(self.device), before, found.own)
         self._keep(learned.model, images, [*self.loss_curve_, learned.loss])
         self.seen_, self._optimiser_state = seen, learned.optimiser
 
-    def _check_same_network(self, start: Model | None, recipe: Recipe) -> None:
-        if start is None:
-            return
-        for name in ("widths", "embedding"):
-            known, asked = getattr(start.recipe.network, name), getattr(recipe.network, name)
-            if known != asked:
-                raise BadInput(f"{name} must be {known} to train the fitted network further, got {asked}.")
-
-    def _images(self, X: np.ndarray, numbers: np.ndarray) -> Images:
-        """Return samples as input of `set_up`. (n, …), (n,)"""
-        pixels = self._pixels(X)
-        return Images(pixels if pixels.dtype == torch.uint8 else pixels.float(), torch.from_numpy(numbers))
-
     def _keep(self, model: Model, images: Images, losses: list[float]) -> None:
-        """Keep a model on the CPU, in double precision like scikit-learn's estimators, and without training state."""
-        self.model_ = Model.from_bytes(model.to_bytes(), torch.float64)
+        self.model_ = kept(model)
         self.sharpness_ = sharpness(self.model_, images)
         self.loss_curve_, self.n_iter_ = losses, len(losses)
 
@@ -227,22 +250,19 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         A layer is trained to give two classes at distances a and b the odds exp(scale · (b² − a²)), that is
         exp(scale · (a + b) · (b − a)). Scores are negative distances, so their differences become log-odds when they are
         multiplied by scale · (a + b) of the two closest classes. `sharpness_` is the mean of this factor over training
-        samples and layers, divided by the number of layers, so that the log-odds of the layers are averaged.
+        samples and layers, divided by the number of layers, so that the log-odds of the layers are averaged. The scores of
+        methods without references, such as the outputs of backprop, are averaged over the layers.
         """
         return torch.from_numpy(self._log_odds(X)).softmax(dim=1).numpy()
 
     def add_class(self, name: Any, X: Any) -> "FaustClassifier":
-        """Add a class from a few samples, without training. (n, …)
+        """Add a class from a few samples, without training, to a FAUST method. (n, …)
 
         Its reference is the mean of their embeddings. It becomes the last of `classes_`. The scores of the other classes do
         not change.
         """
         images = self._source(X).images
-        known = type(self.classes_[0]).__name__
-        kind = self.classes_.dtype.kind
-        label = np.asarray([name], dtype=object if kind == "O" else None)
-        if label.ndim != 1 or label.dtype.kind != kind or (kind == "O" and type(name).__name__ != known):
-            raise BadInput(f"name must be of type {known}, like the other labels, got {name!r}.")
+        label = same_kind(name, self.classes_)
         self.model_ = self.model_.add_class(str(label[0]), images.all_pixels)
         self.classes_ = np.concatenate([self.classes_, label])
         self.seen_ = np.append(self.seen_, len(self.classes_) - 1)
@@ -250,45 +270,28 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the embeddings of samples, layer by layer. (n, …) → (n, Σ e_i)"""
-        source = self._source(X)
-        wanted, method = self._transformed, self.model_.method
-        with evaluating(method):
-            by_chunk = [list(method.network.embeddings(source.plain(chunk))) for chunk in chunks(source, method)]
-        return torch.cat([torch.cat([layers[number - 1] for number in wanted], dim=1) for layers in by_chunk]).numpy()
+        embeddings = all_embeddings(self.model_.method, self._source(X))
+        return torch.cat([embeddings[number - 1] for number in self._transformed], dim=1).double().numpy()
 
     @property
     def _transformed(self) -> list[int]:
         """Numbers of the layers whose embeddings are returned, from 1."""
-        count = len(self.model_.method.network)
-        numbers = list(range(1, count + 1))
-        wanted = numbers if self.transform_layers is None else np.atleast_1d(self.transform_layers).tolist()
-        if not wanted or not set(wanted) <= set(numbers):
-            raise BadInput(f"transform_layers must be one or more numbers from 1 to {count}, got {wanted}.")
-        return wanted
+        return layer_numbers(self.transform_layers, len(self.model_.method.network))
 
     @property
     def _n_features_out(self) -> int:
-        sizes = self.model_.method.network.embedding_sizes
-        return sum(sizes[number - 1] for number in self._transformed)
+        method = self.model_.method
+        return method.embed(method.network.example, self._transformed).shape[1]
 
     def _checked(self, X: Any, y: Any = "no_validation", *, reset: bool = False) -> Any:
-        """Return a table as float64, or images as uint8 or float32; and the labels, if there are any."""
-        if getattr(X, "ndim", None) in (3, 4) or (isinstance(X, list | tuple) and np.ndim(X) in (3, 4)):
-            kind = {"ensure_2d": False, "allow_nd": True, "dtype": [np.float32, np.uint8]}
-        else:
-            kind = {"dtype": np.float64}
-        found = validate_data(self, X, y, reset=reset, **kind)
-        if reset and found[0].ndim > 2:
-            self.n_features_in_ = int(np.prod(found[0].shape[1:]))
-        return found
-
-    def _pixels(self, X: np.ndarray) -> Tensor:
-        """Return samples as input of the model. (n, …) → (n, c, h, w)"""
-        if self.scaler_ is not None:
-            X = self.scaler_.transform(X)[:, :, None, None]
-        elif X.ndim == 3:
-            X = X[:, None]
-        return torch.from_numpy(np.array(X, order="C"))  # a copy, because torch needs writable memory
+        """Return a table as float64, or images as uint8 or float32, (n, c, h, w); and the labels, if there are any."""
+        X, y = as_array(X), as_array(y)
+        found = validate_data(self, X, y, reset=reset, **array_kind(X))
+        samples, *labels = found if isinstance(found, tuple) else (found,)
+        if reset and samples.ndim > 2:
+            self.n_features_in_ = int(np.prod(samples.shape[1:]))
+        samples = images_first(samples)
+        return (samples, *labels) if labels else samples
 
     def _source(self, X: Any) -> ImageSource:
         check_is_fitted(self)
@@ -296,21 +299,22 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         if (X.ndim == 2) != (self.scaler_ is not None):
             known = "a table" if self.scaler_ is not None else f"images of {'×'.join(map(str, self.model_.shape))}"
             raise BadInput(f"X must have the form of the training data, {known}, got {X.ndim} dimensions.")
-        return self.model_.source(self.model_.images(self._pixels(X)))
+        pixels = to_pixels(X, self.scaler_, as_rows=len(self.model_.shape) == 1)
+        return self.model_.source(self.model_.images(pixels))
 
     def _log_odds(self, X: Any) -> np.ndarray:
         source = self._source(X)
-        odds = self.sharpness_ * self.model_.method.joined(all_scores(self.model_.method, source)).numpy()
+        odds = self.sharpness_ * self.model_.method.joined(all_scores(self.model_.method, source)).double().numpy()
         if len(self.seen_) == len(self.classes_):
             return odds
         everything = np.full((len(odds), len(self.classes_)), -np.inf)
         everything[:, self.seen_] = odds
         return everything
 
-    def _recipe(self, samples: int, smallest: int | None = None) -> Recipe:
-        """Return the recipe of a training with this number of samples. There are at most `smallest` representatives."""
+    def _plan(self, samples: int, smallest: int | None = None) -> Plan:
+        """Return the settings of a training with this number of samples. There are at most `smallest` representatives."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return array_recipe({**self.get_params(deep=False), "seed": seed}, samples, smallest)
+        return plan({**self.get_params(deep=False), "seed": seed}, DEFAULTS, samples, smallest)
 
     def _print_loss(self, epoch: Epoch) -> None:
         if self.verbose:
@@ -320,3 +324,6 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
 def _mean_loss(epoch: Epoch) -> float:
     """Return the mean loss over the layers."""
     return fmean(loss for loss in epoch.losses if loss is not None)
+
+
+DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(FaustClassifier).parameters.items()}

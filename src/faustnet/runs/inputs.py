@@ -1,0 +1,96 @@
+"""What a trained model predicts: arrays, images of Pillow, image files and texts, as the input of its method."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from faustnet.data import Images, Tokeniser, image_pixels, read_image
+from faustnet.data.tokens import check_ids
+from faustnet.errors import FaustnetError, require
+
+if TYPE_CHECKING:
+    from faustnet.runs.model import Model
+
+File = str | os.PathLike[str] | Image.Image
+Inputs = Tensor | np.ndarray | File | Sequence[File]  # pixels or token ids, images and image files, or texts
+OF_TEXTS = "This model was trained on texts, not on images: use 'faustnet predict --text', or a list of strings in Python."
+
+
+def input_images(model: "Model", given: Any) -> Images:
+    """Return the input of a model, without labels.
+
+    A model of texts takes a list of strings, or token ids (n, tokens). Any other model takes arrays: images (n, c, h, w),
+    (n, h, w, c), or (n, h, w) for one channel, or a table (n, columns). A model of images with pixels from 0 to 255 also
+    takes an image of Pillow, the path of an image file, or a list of those; a string is a path.
+    """
+    if model.tokeniser is not None:
+        rows = _token_rows(given, model.tokeniser, model)
+    elif files := _files(given):
+        shape = model.image_shape
+        rows = torch.stack([_read(file, shape, number) for number, file in enumerate(files, start=1)]).to(model.device)
+    else:
+        rows = _pixels(given, model)
+    return Images(rows, torch.zeros(len(rows), dtype=torch.long, device=rows.device))
+
+
+def _files(given: Any) -> list[Any]:
+    """Return images of Pillow and paths as a list; an empty list if this is something else."""
+    kinds = (str, os.PathLike, Image.Image)
+    if isinstance(given, kinds):
+        return [given]
+    return list(given) if isinstance(given, list | tuple) and given and isinstance(given[0], kinds) else []
+
+
+def _read(file: Any, shape: tuple[int, int, int], number: int) -> Tensor:
+    if isinstance(file, Image.Image):
+        return image_pixels(file, shape, f"Image {number}")
+    if isinstance(file, str | os.PathLike):
+        return read_image(Path(file), shape)
+    raise FaustnetError(f"Item {number} must be an image of Pillow or the path of an image file, got {type(file).__name__}.")
+
+
+def _pixels(given: Any, model: "Model") -> Tensor:
+    """Return the pixels of images, (n, c, h, w), or the rows of a table in the form that the model has."""
+    shape = model.shape
+    array = given.to_numpy() if hasattr(given, "to_numpy") else given
+    try:
+        if isinstance(array, np.ndarray):
+            array = np.require(array, requirements=["C", "W"])  # torch warns of read-only memory
+        pixels = torch.as_tensor(array, device=model.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise FaustnetError(
+            f"pixels must be a tensor or an array, or images of Pillow and paths of image files ({error})."
+        ) from None
+    is_table = len(shape) == 1 or shape[1:] == (1, 1)
+    if pixels.dim() == 2 and is_table:
+        pixels = pixels.reshape(len(pixels), -1, *shape[1:])
+        pixels = pixels.float() if pixels.dtype == torch.uint8 and not model.of_bytes else pixels
+    elif pixels.dim() == 3 and shape[0] == 1:
+        pixels = pixels.unsqueeze(1)
+    elif pixels.dim() == 4 and len(shape) == 3 and pixels.shape[1:] != shape and pixels.shape[1:] == (*shape[1:], shape[0]):
+        pixels = pixels.permute(0, 3, 1, 2)
+    require(pixels.dim() == 1 + len(shape), f"pixels must be (n, {', '.join(map(str, shape))}), got {tuple(pixels.shape)}.")
+    if model.of_bytes and pixels.dtype != torch.uint8:
+        raise FaustnetError(f"pixels must be uint8 from 0 to 255 for this model, got {pixels.dtype}: convert them.")
+    if not model.of_bytes and pixels.dtype == torch.uint8:
+        raise FaustnetError("pixels must be floats, scaled like the training data of this model, got torch.uint8.")
+    return pixels
+
+
+def _token_rows(given: Any, tokeniser: Tokeniser, model: "Model") -> Tensor:
+    """Encode strings, or check token ids. → (n, tokens)"""
+    if isinstance(given, Tensor | np.ndarray):
+        rows = torch.as_tensor(given, device=model.device)
+        check_ids(rows, tokeniser.vocabulary, "tokens")
+        return rows
+    require(not isinstance(given, str), "texts must be a list of strings, got a single string: put it in a list.")
+    if any(isinstance(one, os.PathLike | Image.Image) for one in (given if isinstance(given, list | tuple) else [given])):
+        raise FaustnetError(OF_TEXTS)
+    texts = given.tolist() if hasattr(given, "tolist") else given  # a column of pandas
+    return tokeniser.whole_rows(texts).to(model.device)
