@@ -1,5 +1,6 @@
 """A mistake with an own model or own data is one sentence that names the argument, the rule, the value and the remedy."""
 
+import math
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import faustnet
@@ -297,3 +299,62 @@ def test_a_mistake_on_ranks_ends_all_of_them(code: str, said: str, tmp_path: Pat
     sentences = [line for line in done.stderr.splitlines() if line.startswith("faustnet.errors.FaustnetError")]
     assert len(sentences) == 1, done.stderr
     assert re.search(said, sentences[0])
+
+
+MISUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "NaN in a step": (lambda: step(prepared(), X * math.nan), "x must contain finite values only"),
+    "NaN": (lambda: ready().predict(X * math.nan), "x must contain finite values only"),
+    "one sample": (lambda: ready().predict(X[0]), "x must be a batch of inputs like the network's example"),
+    "another shape": (lambda: ready().embed(X[:, :1]), "x must be a batch of inputs like the network's example"),
+    "a layer in place of a list": (lambda: ready().predict(X, layers=1), "layers must be a list of one or more"),  # type: ignore[arg-type]
+    "no network": (lambda: faustnet.FaustRepresentative(nn.Linear(3, 3), 10), "network must be a faustnet.Network"),  # type: ignore[arg-type]
+    "classes": (lambda: faustnet.FaustPrototype(made(dense).network, "10"), "classes must be a whole number"),  # type: ignore[arg-type]
+    "a scheduler": (lambda: trainer(scheduler=lr_scheduler.StepLR), "scheduler must be a function"),
+    "a callback": (lambda: trainer(callbacks=print), "callbacks must be a list"),
+    "the class of callbacks": (lambda: trainer(callbacks=[faustnet.Callback]), "callbacks must be a list"),
+    "a seed": (lambda: trainer(seed="a"), "seed must be a whole number"),
+    "parallel": (lambda: trainer(parallel="all"), "parallel must be data, layers, or a grid"),
+    "a name": (lambda: faustnet.Trainer(made(dense), train="digits", optimiser=adamw), "train must be a pair of arrays"),
+    "a dictionary": (
+        lambda: faustnet.Trainer(made(dense), train={"x": X}, optimiser=adamw),
+        "train must be a pair of arrays",
+    ),
+    "no training": (lambda: trainer(test=(X, Y)).evaluate(), "evaluate must be called after fit"),
+    "trifecta": (lambda: faustnet.Trifecta(made(dense).network, 10), "network must be that of trifecta"),
+}
+
+
+def prepared() -> faustnet.Method:
+    method = made(dense)
+    method.prepare((X, Y))
+    return method
+
+
+def step(method: faustnet.Method, x: Tensor) -> Tensor:
+    return method.train_step(x, Y, method.optimisers(adamw))
+
+
+def ready() -> faustnet.Method:
+    method = made(dense)
+    method.prepare((X, Y))
+    method.make_ready((X, Y))
+    return method
+
+
+def trainer(**arguments: Any) -> faustnet.Trainer:
+    return faustnet.Trainer(made(dense), train=(X, Y), optimiser=adamw, **arguments)
+
+
+@pytest.mark.parametrize("mistake", MISUSED)
+def test_a_misused_argument_is_refused_in_a_sentence(mistake: str) -> None:
+    call, sentence = MISUSED[mistake]
+    with pytest.raises(FaustnetError, match=sentence):
+        call()
+
+
+def test_weights_that_are_not_finite_cannot_be_made_ready() -> None:
+    method = prepared()
+    with torch.no_grad():
+        next(method.parameters())[0] = math.nan
+    with pytest.raises(FaustnetError, match="is no longer finite: train again"):
+        method.make_ready((X, Y))

@@ -40,7 +40,7 @@ def measure(widths: tuple[int, ...], embedding: int, device: torch.device, secon
     """Return the time in which each method predicts 10,000 scaled images of the shape of CIFAR-10, with random weights."""
     torch.manual_seed(0)
     case = Case()
-    rows = torch.randn(PREDICTED, case.inputs, device=device)
+    rows = torch.randn(PREDICTED, case.inputs, 1, 1, device=device)
     chunks = rows.split(GPU_CHUNK if device.type == "cuda" else CPU_CHUNK)
     shape, settings = (case.inputs, 1, 1), NetworkSettings(widths, embedding)
     methods = {name: build(name, shape, case.classes, settings, {}).to(device) for name in NAMES}

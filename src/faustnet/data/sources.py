@@ -137,6 +137,10 @@ def source_from(data: Any, name: str, example: Tensor, classes: int, batch_size:
         return StreamSource(loader, _sampled(loader, name, example, classes, STREAM_SAMPLE), classes)
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = data.tensors
+    if isinstance(data, str | dict):
+        raise FaustnetError(
+            f"{name} must be a pair of arrays (x, y), a data set with labels or a data loader, got {type(data).__name__}."
+        )
     if isinstance(data, tuple | list) and len(data) == 2:
         return _array_source(data[0], data[1], name, example, classes)
     is_table = isinstance(data, Tensor | np.ndarray) or hasattr(data, "to_numpy")  # without labels

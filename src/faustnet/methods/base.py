@@ -35,6 +35,15 @@ def evaluating(method: nn.Module) -> Iterator[None]:
         method.train(training)
 
 
+def check_network(network: Network, classes: int) -> None:
+    """Refuse other things than a network and a number of classes."""
+    require(
+        isinstance(network, Network),
+        f"network must be a faustnet.Network, got {type(network).__name__}: make one with Network(blocks, example=…).",
+    )
+    require(isinstance(classes, int) and classes >= 1, f"classes must be a whole number of at least 1, got {classes!r}.")
+
+
 class Method(nn.Module, ABC):
     """Base class of methods. A method defines what passes through the layers, the losses, and how a class is predicted.
 
@@ -62,6 +71,7 @@ class Method(nn.Module, ABC):
 
     def __init__(self, network: Network, classes: int):
         super().__init__()
+        check_network(network, classes)
         self.network = network
         self.classes = classes
         self.prediction = PredictionSettings()
@@ -138,7 +148,7 @@ class Method(nn.Module, ABC):
             if isinstance(self, LocalMethod):
                 check_owners(self)
             self._known_optimisers = optimisers
-        x = self._input(x)
+        x = self._input(x, wait=False)
         if not (isinstance(y, Tensor) and y.is_cuda):  # reading values would wait for the GPU
             y = checked_labels(y, self.classes, "the batch y").to(x.device)
         require(len(x) == len(y), f"y must have one label per sample, got {len(x)} samples and {len(y)} labels.")
@@ -157,6 +167,11 @@ class Method(nn.Module, ABC):
         The trainer calls it before every evaluation. In your own training loop, call it before predicting, and again after
         further training steps."""
         train = source_from(train, "train", self.network.example, self.classes)
+        for name, parameter in self.named_parameters():
+            require(
+                bool(parameter.isfinite().all()),
+                f"{name} is no longer finite: train again, with a smaller learning rate.",
+            )
         with evaluating(self):
             if self.network.has_batch_norm:
                 index = some_positions(train, STATISTICS_IMAGES)
@@ -182,11 +197,13 @@ class Method(nn.Module, ABC):
         if torch.compiler.is_exporting() or not self.needs_make_ready:
             return
         require(
-            self._is_ready(),
+            self.is_ready,
             f"{self.name} is not ready to predict: after training, call make_ready(train).",
         )
 
-    def _is_ready(self) -> bool:
+    @property
+    def is_ready(self) -> bool:
+        """Whether the references and statistics were computed with the current weights."""
         versions, known = (parameter._version for parameter in self.parameters()), self._ready_versions
         return known is not None and all(now <= then for now, then in zip(versions, known, strict=True))
 
@@ -196,7 +213,7 @@ class Method(nn.Module, ABC):
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        hidden = {"_ready_versions": () if self._is_ready() else None, "_known_optimisers": None}
+        hidden = {"_ready_versions": () if self.is_ready else None, "_known_optimisers": None}
         return {**self.__dict__, **hidden}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -270,16 +287,30 @@ class Method(nn.Module, ABC):
         """Read the weights and references of a method with the same network and classes."""
         read_state(self, path)
 
-    def _input(self, x: Any) -> Tensor:
-        """Return samples, such as an array, with the type and the device of the network's example. (B, …)"""
-        return as_tensor(x).to(self.network.example)
+    def _input(self, x: Any, *, wait: bool = True) -> Tensor:
+        """Return samples, such as an array, with the type and the device of the network's example. (B, …)
+
+        Without `wait`, values on a GPU are not checked, because that would wait for the GPU.
+        """
+        example, x = self.network.example, as_tensor(x)
+        require(
+            x.shape[1:] == example.shape[1:] and x.dim() == example.dim(),
+            f"x must be a batch of inputs like the network's example, (B, {', '.join(map(str, example.shape[1:]))}), got "
+            f"{tuple(x.shape)}.",
+        )
+        require(
+            not x.is_floating_point() or (x.is_cuda and not wait) or bool(x.isfinite().all()),
+            "x must contain finite values only, got NaN or infinity: replace them.",
+        )
+        return x.to(example)
 
     def _numbers(self, layers: Sequence[int] | None, count: int) -> Sequence[int]:
         if layers is None:
             return range(1, count + 1)
-        if not layers or not set(layers) <= set(range(1, count + 1)) or len(set(layers)) < len(layers):
+        numbers = list(layers) if isinstance(layers, Sequence) else []
+        if not numbers or not set(numbers) <= set(range(1, count + 1)) or len(set(numbers)) < len(numbers):
             raise FaustnetError(
-                f"layers must be one or more different numbers from 1 to {count} for {self.name}, got {list(layers)}."
+                f"layers must be a list of one or more different numbers from 1 to {count} for {self.name}, got {layers!r}."
             )
         return layers
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from faustnet._deprecated import moved_names
 from faustnet.errors import require
 from faustnet.losses.objective import Contrastive, Objective, ReferenceTuplet, SimilarityMatching
-from faustnet.methods.base import LocalMethod, Method
+from faustnet.methods.base import LocalMethod, Method, check_network
 from faustnet.methods.mixup import MixUp, check_label_smoothing
 from faustnet.methods.source import Source, join_rows
 from faustnet.nn.architectures import NetworkSettings, Shape, embedding_network
@@ -177,6 +177,7 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
             f"options.choice must be random for token ids and other whole numbers, because their distances have no meaning, "
             f"got {choice!r}: leave it out.",
         )
+        check_network(network, classes)
         check_memory(classes * representatives * network.example.numel())
         super().__init__(
             network,

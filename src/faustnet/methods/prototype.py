@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from faustnet.errors import require
-from faustnet.methods.base import LocalMethod
+from faustnet.methods.base import LocalMethod, check_network
 from faustnet.methods.faust import FaustSharedReferences
 from faustnet.methods.mixup import MixUp
 from faustnet.methods.source import Source
@@ -43,6 +43,7 @@ class FaustPrototype(FaustSharedReferences, LocalMethod):
         mixup: float = 0.0,
     ):
         require(prototypes >= 1, f"options.prototypes must be at least 1, got {prototypes}.")
+        check_network(network, classes)
         check_memory(classes * prototypes * sum(network.embedding_sizes))
         super().__init__(
             network,

@@ -23,7 +23,7 @@ def layer_optimisers(method: "Method", make: MakeOptimiser, *, local: bool) -> l
 
 def made_optimiser(make: MakeOptimiser, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     """Call the user's function, and check what it returns."""
-    made = make(parameters)
+    made = make(parameters) if callable(make) and not isinstance(make, torch.optim.Optimizer) else None
     if not isinstance(made, torch.optim.Optimizer):
         raise FaustnetError(
             f"optimiser must be a function that returns a torch.optim.Optimizer of a list of parameters, got "

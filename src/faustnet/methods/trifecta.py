@@ -10,6 +10,7 @@ from faustnet.errors import require
 from faustnet.losses import goodness, symmetric_loss
 from faustnet.methods.goodness import LabelMethod
 from faustnet.nn.architectures import NetworkSettings, Shape, goodness_conv_network, image_shape
+from faustnet.nn.bodies import GoodnessConvBody
 from faustnet.nn.network import Network
 
 
@@ -39,6 +40,11 @@ class Trifecta(LabelMethod):
         super().__init__(network, classes)
         require(sharpness > 0, f"options.sharpness must be positive, got {sharpness}.")
         self.sharpness = sharpness
+        require(
+            isinstance(network[0].body, GoodnessConvBody),
+            "network must be that of trifecta, whose first layer gets the label as a channel: use another method for "
+            "blocks of your own.",
+        )
         height, width = network.example.shape[2:]
         self.label = nn.Embedding(classes, height * width)  # label channels, (C, h · w)
 

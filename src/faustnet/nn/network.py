@@ -54,7 +54,8 @@ class Network(nn.Module):
         )
         is_size = isinstance(embedding, int) and not isinstance(embedding, bool) and embedding >= 0
         require(is_size, f"embedding must be 0 (no projection) or a size of at least 1, got {embedding!r}.")
-        found = [blocks] if isinstance(blocks, Layer) else list(blocks)
+        several = isinstance(blocks, Iterable) and not isinstance(blocks, Layer)
+        found = list(blocks) if several else [cast(nn.Module, blocks)]
         require(len(found) > 0, "blocks must contain at least one module, got none.")
         self.dropout = dropout
         self.register_buffer("example", example[:1].detach().clone(), persistent=False)

@@ -51,6 +51,7 @@ def choose_representatives(
     They are drawn at random. If `rows` is given, a function that returns the images at some positions, (b,) → (b, d), they
     are the medoids of as many clusters of each class.
     """
+    index.require_all(class_names)
     for name, have in zip(class_names, index.counts.tolist(), strict=True):
         require(
             have >= count,

@@ -20,7 +20,8 @@ from faustnet.runs.recipes import Recipe, StartSettings, as_table, recipe_from
 
 def complete_recipe(table: Mapping[str, Any], begun: Recipe | None = None) -> Recipe:
     """Return the recipe that a table describes. If it names a model to start from, the data set, the method, its options,
-    the network and the prediction settings of that model are the defaults, and the network must not be another one.
+    the network and the prediction settings of that model are the defaults, and with the same data set also how it is read.
+    The network must not be another one.
 
     `begun` is the recipe of the run that is continued, if any. Its model to start from need not exist any more.
     """
@@ -41,8 +42,10 @@ def complete_recipe(table: Mapping[str, Any], begun: Recipe | None = None) -> Re
             value == network[key],
             f"network.{key} must be {network[key]}, as in the model to start from, {name}, got {value}: leave it out.",
         )
+    same_data = table.get("dataset", known.dataset) == known.dataset
     defaults = Recipe(
         dataset=known.dataset,
+        data=known.data if same_data else Recipe().data,
         method=known.method,
         options=known.options,
         network=known.network,

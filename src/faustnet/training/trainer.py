@@ -1,5 +1,7 @@
 """The trainer: a method, data and an optimiser of the user's own, without a recipe or a run folder."""
 
+import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +13,7 @@ from faustnet.data.sources import STREAM_SAMPLE, StreamSource, all_in_memory, di
 from faustnet.errors import FaustnetError, errors_about_arguments, require
 from faustnet.methods import Method, Source
 from faustnet.methods.start import start_from
-from faustnet.training.distributed import Communicator, SingleProcess, current_ranks, grid_size
+from faustnet.training.distributed import PARALLEL, Communicator, SingleProcess, current_ranks, grid_size
 from faustnet.training.distributed.world import are_several
 from faustnet.training.evaluation import Evaluation, evaluate, evaluating
 from faustnet.training.history import Epoch
@@ -85,8 +87,9 @@ class Trainer:
         require(isinstance(method, Method), f"method must be a faustnet method, got {type(method).__name__}.")
         is_size = isinstance(batch_size, int) and batch_size >= 1
         require(batch_size is None or is_size, f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
+        require(isinstance(seed, int), f"seed must be a whole number, got {seed!r}.")
         example, classes = method.network.example, method.classes
-        self.method, self.callbacks, self.seed = method, list(callbacks), seed
+        self.method, self.callbacks, self.seed = method, _callbacks(callbacks), seed
         self.train = source_from(train, "train", example, classes, batch_size or USUAL_BATCH)
         self.test = None
         if test is not None:
@@ -168,6 +171,7 @@ class Trainer:
             source = all_in_memory(source_from(data, "data", example, classes), "data", example, classes)
         if source is None:
             raise FaustnetError("data must be given, because the trainer has no test data.")
+        require(bool(self.history) or self.method.is_ready, "evaluate must be called after fit: call fit(epochs=…) first.")
         return evaluate(self.method, source)
 
     def _loop(self, epochs: int) -> TrainingLoop:
@@ -210,9 +214,20 @@ def _optimiser(given: Any, scheduler: MakeScheduler | None, every: str, method: 
     return optimiser_from(given, scheduler, every, method)
 
 
+def _callbacks(given: Any) -> list[Any]:
+    """Check that callbacks are functions of two arguments, or `Callback` objects."""
+    found = list(given) if isinstance(given, Sequence) else [None]
+    for callback in found:
+        good = isinstance(callback, Callback) or (callable(callback) and not isinstance(callback, type))
+        require(good, f"callbacks must be a list of functions or Callback objects, got {given!r}.")
+    return found
+
+
 def _communicator(parallel: str, device: torch.device) -> Communicator:
     ranks = current_ranks()
     if ranks is None:
+        if parallel not in PARALLEL:
+            grid_size(parallel, math.prod(map(int, re.findall(r"\d+", parallel))))  # refuses what is no grid
         require(
             not are_several(),
             "WORLD_SIZE is above 1, but this process has not joined the other ranks: train inside "
