@@ -305,8 +305,8 @@ MISUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "NaN in a step": (lambda: step(prepared(), X * math.nan), "x must contain finite values only"),
     "NaN": (lambda: ready().predict(X * math.nan), "x must contain finite values only"),
     "one sample": (lambda: ready().predict(X[0]), "x must be a batch of inputs like the network's example"),
-    "another shape": (lambda: ready().embed(X[:, :1]), "x must be a batch of inputs like the network's example"),
-    "a layer in place of a list": (lambda: ready().predict(X, layers=1), "layers must be a list of one or more"),  # type: ignore[arg-type]
+    "another shape": (lambda: ready().embed(X[..., :4]), "x must be a batch of inputs like the network's example"),
+    "a layer in place of a list": (lambda: ready().predict(X, layers=1), "layers must be one or more"),  # type: ignore[arg-type]
     "no network": (lambda: faustnet.FaustRepresentative(nn.Linear(3, 3), 10), "network must be a faustnet.Network"),  # type: ignore[arg-type]
     "classes": (lambda: faustnet.FaustPrototype(made(dense).network, "10"), "classes must be a whole number"),  # type: ignore[arg-type]
     "a scheduler": (lambda: trainer(scheduler=lr_scheduler.StepLR), "scheduler must be a function"),
@@ -320,7 +320,10 @@ MISUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "train must be a pair of arrays",
     ),
     "no training": (lambda: trainer(test=(X, Y)).evaluate(), "evaluate must be called after fit"),
-    "trifecta": (lambda: faustnet.Trifecta(made(dense).network, 10), "network must be that of trifecta"),
+    "trifecta": (
+        lambda: faustnet.Trifecta(faustnet.Network([nn.Linear(4, 4)], example=torch.zeros(1, 4)), 10),
+        "network must take images",
+    ),
 }
 
 

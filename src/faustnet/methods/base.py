@@ -310,7 +310,7 @@ class Method(nn.Module, ABC):
         numbers = list(layers) if isinstance(layers, Sequence) else []
         if not numbers or not set(numbers) <= set(range(1, count + 1)) or len(set(numbers)) < len(numbers):
             raise FaustnetError(
-                f"layers must be a list of one or more different numbers from 1 to {count} for {self.name}, got {layers!r}."
+                f"layers must be one or more different numbers from 1 to {count} for {self.name}, got {layers!r}."
             )
         return layers
 

@@ -10,7 +10,6 @@ from faustnet.errors import require
 from faustnet.losses import goodness, symmetric_loss
 from faustnet.methods.goodness import LabelMethod
 from faustnet.nn.architectures import NetworkSettings, Shape, goodness_conv_network, image_shape
-from faustnet.nn.bodies import GoodnessConvBody
 from faustnet.nn.network import Network
 
 
@@ -41,9 +40,8 @@ class Trifecta(LabelMethod):
         require(sharpness > 0, f"options.sharpness must be positive, got {sharpness}.")
         self.sharpness = sharpness
         require(
-            isinstance(network[0].body, GoodnessConvBody),
-            "network must be that of trifecta, whose first layer gets the label as a channel: use another method for "
-            "blocks of your own.",
+            network.example.dim() == 4,
+            f"network must take images, (B, channels, height, width), got inputs of shape {tuple(network.example.shape)}.",
         )
         height, width = network.example.shape[2:]
         self.label = nn.Embedding(classes, height * width)  # label channels, (C, h · w)

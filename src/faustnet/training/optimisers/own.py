@@ -171,23 +171,19 @@ def _made_scheduler(make: MakeScheduler, optimiser: torch.optim.Optimizer, every
     """Call the user's function, and check what it returns."""
     try:
         made = make(optimiser)
-    except TypeError:  # no function of an optimiser alone
-        made = None
+    except TypeError:
+        made = make  # no function of an optimiser alone
+    found = getattr(made, "__name__", type(made).__name__)
     require(
-        callable(getattr(made, "step", None)),
-        f"scheduler must be a function that returns a learning-rate scheduler of an optimiser, got {_named(make, made)}: "
-        "try lambda optimiser: torch.optim.lr_scheduler.StepLR(optimiser, 5).",
+        made is not make and callable(getattr(made, "step", None)),
+        f"scheduler must be a function that returns a learning-rate scheduler of an optimiser, got {found}: try lambda "
+        "optimiser: torch.optim.lr_scheduler.StepLR(optimiser, 5).",
     )
     require(
         every == "epoch" or not isinstance(made, ReduceLROnPlateau),
         'scheduler_every must be "epoch" for ReduceLROnPlateau, which needs the loss of an epoch, got "batch".',
     )
     return made
-
-
-def _named(make: Any, made: Any) -> str:
-    """Return the type of what a function returned, or the function's own name if it could not be called."""
-    return type(made).__name__ if made is not None else getattr(make, "__name__", type(make).__name__)
 
 
 def step_scheduler(scheduler: LRScheduler | ReduceLROnPlateau, loss: float) -> None:
