@@ -62,6 +62,7 @@ FULL: dict[str, Any] = {
         "label_column": "kind",
         "tokens": 40,
         "vocabulary": 900,
+        "digest": "",
     },
     "optimiser": {
         "name": "sgd",
