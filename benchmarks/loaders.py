@@ -405,7 +405,7 @@ def run_facts() -> dict[str, Any]:
         "metrics": metrics, "history": history, "environment": made | {"earlier": [made]},
         "learners": ["layer 1", "layer 2"],
         "layers": [{"name": "layer 1", "fisher": 1.0, "map": [[0.0, 1.0]]}], "labels": [0], "predicted": [1],
-        "sheet": None, "representatives": [],
+        "sheet": None, "texts": None, "representatives": [],
         "file": "tiny.onnx", "shape": [1, 2, 2], "of_bytes": True, "summary": "a method", "multiplications": 9, "size": 9,
         "recipe_file": to_toml(recipe), "difference": 0.0, "onnx_seconds": 1e-6, "onnx_processor": "a processor",
     }  # fmt: skip

@@ -46,12 +46,12 @@ def main() -> None:
     recipe = {
         "dataset": str(folder),
         "network": {"kind": "transformer", "widths": [32, 32], "heads": 4, "embedding": 16},
-        "training": {"epochs": 5, "batch_size": 32},
+        "training": {"epochs": 2, "batch_size": 32},
         "optimiser": {"learning_rate": 0.003},
     }
     run = faustnet.train(recipe, folder / "run", device="cpu")
     print(f"test accuracy {run.metrics['test_accuracy']:.1%}")
-    for text in ("Who built the museum?", "How many steps has the tower?"):
+    for text in ("Who painted the museum?", "How many steps has the tower?"):
         print(f"{text} {run.model().predict([text])[0].class_name}")
 
 

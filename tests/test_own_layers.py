@@ -534,9 +534,11 @@ def test_multiplications_of_a_transformer_are_those_of_a_plain_count(sample: Any
     tokens, width, hidden, head, embedding = 4, 16, 2 * 16, 6, 8
     attention = tokens * (4 * width * width) + 2 * tokens * tokens * width  # queries, keys, values, result; all pairs
     block = attention + 2 * tokens * width * hidden
-    patches = tokens * width * 4 * 4 if sample == (1, 8, 8) else 0
+    patches, maps = tokens * width * 4 * 4, tokens * 3 * 3 * (width * head + head * head)
+    if isinstance(sample, TextShape):
+        patches, maps = 0, width * head
     network = embedding_network(sample, replace(IMAGES, head=head))
-    own = block + width * head + head * embedding
+    own = block + maps + head * embedding
     assert network.multiplications == [patches + own, own, own]
 
 

@@ -250,7 +250,7 @@ def test_a_model_file_of_another_shape_is_refused(finished: Run, tmp_path: Path)
     with safe_open(path, "pt") as file:
         about = file.metadata()
     tensors = load_file(path)
-    name = "method.network.layers.1.linear.weight"
+    name = "method.network.layers.1.body.linear.weight"
     save_file(tensors | {name: tensors[name][:, :-1].contiguous()}, tmp_path / "odd", about)
     with pytest.raises(FaustnetError, match=r"the shape of .*linear.weight is 32×47, but must be 32×48"):
         Model.load(tmp_path / "odd")

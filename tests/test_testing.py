@@ -37,7 +37,7 @@ def test_a_convolutional_network_keeps_the_contract(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["vgg", "transformer"])
 def test_layers_without_a_head_keep_the_contract(kind: str) -> None:
-    check_method(METHODS["backprop"], network=replace(NETWORK, kind=kind, widths=(8, 8), heads=2))
+    check_method(METHODS["backprop"], network=replace(NETWORK, kind=kind, widths=(8, 8)))
 
 
 def test_a_transformer_keeps_the_contract() -> None:
