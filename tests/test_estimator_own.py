@@ -232,7 +232,11 @@ def test_a_warm_start_refuses_another_method_or_network() -> None:
 
 @pytest.mark.parametrize(
     ("parameters", "change"),
-    [({"network": dense}, lambda x: x), ({"network": with_batch_norm}, images), ({"network": {"kind": "vgg"}}, images)],
+    [
+        ({"network": dense}, lambda x: x),
+        ({"network": with_batch_norm}, images),
+        ({"network": {"kind": "vgg", "head": 16, "pools": [1]}, "learning_rate": 1e-2}, images),
+    ],
 )
 def test_samples_in_parts_train_any_network(parameters: dict[str, Any], change: Callable[[np.ndarray], np.ndarray]) -> None:
     widths = {"widths": (12, 16)} if isinstance(parameters["network"], dict) else {}

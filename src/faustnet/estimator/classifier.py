@@ -20,7 +20,6 @@ from faustnet.data import DataSet, Images, ImageSource
 from faustnet.estimator.inputs import (
     array_kind,
     as_array,
-    images_first,
     labelled,
     layer_numbers,
     positions,
@@ -284,14 +283,12 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         return method.embed(method.network.example, self._transformed).shape[1]
 
     def _checked(self, X: Any, y: Any = "no_validation", *, reset: bool = False) -> Any:
-        """Return a table as float64, or images as uint8 or float32, (n, c, h, w); and the labels, if there are any."""
+        """Return a table as float64, or images as uint8 or float32; and the labels, if there are any."""
         X, y = as_array(X), as_array(y)
         found = validate_data(self, X, y, reset=reset, **array_kind(X))
-        samples, *labels = found if isinstance(found, tuple) else (found,)
-        if reset and samples.ndim > 2:
-            self.n_features_in_ = int(np.prod(samples.shape[1:]))
-        samples = images_first(samples)
-        return (samples, *labels) if labels else samples
+        if reset and found[0].ndim > 2:
+            self.n_features_in_ = int(np.prod(found[0].shape[1:]))
+        return found
 
     def _source(self, X: Any) -> ImageSource:
         check_is_fitted(self)

@@ -28,16 +28,14 @@ def array_kind(X: Any) -> dict[str, Any]:
     return {"dtype": np.float64}
 
 
-def images_first(X: np.ndarray) -> np.ndarray:
-    """Return images (n, h, w), (n, h, w, c) or (n, c, h, w) as (n, c, h, w). Tables are returned as they are."""
-    return X if X.ndim == 2 else channels_first(X)
-
-
 def to_pixels(X: np.ndarray, scaler: StandardScaler | None, *, as_rows: bool) -> Tensor:
-    """Return samples as input of the model. (n, …) → (n, c, h, w), or (n, d) for a table `as_rows`"""
+    """Return samples as input of the model: images (n, h, w), (n, h, w, c) or (n, c, h, w), or a table (n, d), as
+    (n, c, h, w), or a table as (n, d) if it is wanted `as_rows`."""
     if scaler is not None:
         X = scaler.transform(X)
-        X = X.astype(np.float32) if as_rows else X[:, :, None, None]
+        if as_rows:
+            return torch.from_numpy(X.astype(np.float32))
+    X = channels_first(X)
     return torch.from_numpy(np.array(X, order="C"))  # a copy, because torch needs writable memory
 
 
