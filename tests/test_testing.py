@@ -18,6 +18,7 @@ from faustnet.nn.transformer import TransformerBody
 from faustnet.testing import NETWORK, check_layer, check_method
 from user_classes import WIDTH, OwnLayer, OwnMethod, OwnsParameter, PlainBody, PlainConvLayer, PlainLayer
 
+NARROW = replace(NETWORK, kind="transformer", widths=(8, 8, 8), heads=2, head=8)
 CONVOLUTIONS = replace(NETWORK, kind="vgg", widths=(8, 12), pools=(1,), head=6, length="unit")
 
 
@@ -37,11 +38,11 @@ def test_a_convolutional_network_keeps_the_contract(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["vgg", "transformer"])
 def test_layers_without_a_head_keep_the_contract(kind: str) -> None:
-    check_method(METHODS["backprop"], network=replace(NETWORK, kind=kind, widths=(8, 8)))
+    check_method(METHODS["backprop"], network=replace(NETWORK, kind=kind, widths=(8, 8), head=8))
 
 
 def test_a_transformer_keeps_the_contract() -> None:
-    check_method(METHODS["faust-representative"], network=replace(NETWORK, kind="transformer", widths=(8, 8, 8), heads=2))
+    check_method(METHODS["faust-representative"], network=NARROW)
 
 
 @pytest.mark.parametrize("layer", [OwnLayer, PlainLayer, PlainConvLayer])
