@@ -108,6 +108,11 @@ class Method(nn.Module, ABC):
         return [f"layer {i + 1}" for i in range(len(self.network))]
 
     @property
+    def input_shape(self) -> torch.Size:
+        """Shape of one input: by default that of the network's."""
+        return self.network.example.shape[1:]
+
+    @property
     def forward_passes(self) -> int:
         """Number of forward passes that the scores of one image take."""
         return 1
@@ -292,17 +297,17 @@ class Method(nn.Module, ABC):
 
         Without `wait`, values on a GPU are not checked, because that would wait for the GPU.
         """
-        example, x = self.network.example, as_tensor(x)
+        x, shape = as_tensor(x), self.input_shape
         require(
-            x.shape[1:] == example.shape[1:] and x.dim() == example.dim(),
-            f"x must be a batch of inputs like the network's example, (B, {', '.join(map(str, example.shape[1:]))}), got "
+            x.dim() == len(shape) + 1 and x.shape[1:] == shape,
+            f"x must be a batch of inputs like the network's example, (B, {', '.join(map(str, shape))}), got "
             f"{tuple(x.shape)}.",
         )
         require(
             not x.is_floating_point() or (x.is_cuda and not wait) or bool(x.isfinite().all()),
             "x must contain finite values only, got NaN or infinity: replace them.",
         )
-        return x.to(example)
+        return x.to(self.network.example)
 
     def _numbers(self, layers: Sequence[int] | None, count: int) -> Sequence[int]:
         if layers is None:

@@ -51,6 +51,12 @@ class Trifecta(LabelMethod):
         channels, height, width = image_shape(shape, settings)
         return goodness_conv_network((channels + 1, height, width), settings, norm_first=True)
 
+    @property
+    def input_shape(self) -> torch.Size:
+        """Shape of an image, without the channel of the label."""
+        channels, height, width = self.network.example.shape[1:]
+        return torch.Size([channels - 1, height, width])
+
     def add_code(self, x: Tensor, code: Tensor) -> Tensor:
         channel = (code.to(x.dtype) @ self.label.weight).unflatten(1, x.shape[2:])
         return torch.cat([x, channel.unsqueeze(1)], dim=1)
