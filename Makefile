@@ -22,7 +22,7 @@ demo: $(VENV)/.installed
 	    --device cpu --out $(DEMO)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.installed-check
 	$(BIN)/ruff check .
