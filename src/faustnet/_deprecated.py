@@ -55,7 +55,7 @@ NAMES = {  # that moved to another module than the rest of their old module
         "Linear": "faustnet.nn.modules",
     },
     "faustnet.losses": {"exact": "faustnet.losses.formulas"},
-    "faustnet.methods.base": {"MixUp": "faustnet.methods.mixup"},
+    "faustnet.methods.base": {"LocalMethod": "faustnet.methods.local", "MixUp": "faustnet.methods.mixup"},
     "faustnet.network": {
         "NetworkSettings": "faustnet.nn.architectures",
         "Shape": "faustnet.nn.architectures",

@@ -5,13 +5,14 @@ from typing import Any
 
 from faustnet.errors import unknown
 from faustnet.methods.backprop import Backprop
-from faustnet.methods.base import STATISTICS_IMAGES, LocalMethod, Method, evaluating
+from faustnet.methods.base import STATISTICS_IMAGES, Method, evaluating
 from faustnet.methods.centroid import FaustCentroid
 from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.cwc import CwC
 from faustnet.methods.faust import Faust, FaustRepresentative
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
+from faustnet.methods.local import LocalMethod
 from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.prototype import FaustPrototype
 from faustnet.methods.source import Source, some_positions

@@ -59,6 +59,7 @@ class Method(nn.Module, ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     summary: ClassVar[str] = ""
+    is_local: ClassVar[bool] = False  # whether each layer is trained by a loss of its own; see `LocalMethod`
 
     _ready_versions: tuple[int, ...] | None = None  # of all parameters, when `make_ready` was called last
     _is_prepared = False  # whether `prepare` was called
@@ -135,7 +136,7 @@ class Method(nn.Module, ABC):
 
     def optimisers(self, make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> list[torch.optim.Optimizer]:
         """Return an optimiser for each layer, or a single one if the layers are trained together, for `train_step`."""
-        return layer_optimisers(self, make, local=isinstance(self, LocalMethod))
+        return layer_optimisers(self, make, local=self.is_local)
 
     def train_step(self, x: Tensor, y: Tensor, optimisers: Sequence[torch.optim.Optimizer]) -> Tensor:
         """Train every layer on one batch, and return the losses. (B, …), (B,) → (layers,)
@@ -150,7 +151,7 @@ class Method(nn.Module, ABC):
         require(self._is_prepared, f"{self.name} is not ready to train: call prepare(train) before the first train_step.")
         if self._known_optimisers is not optimisers:
             check_optimisers(self, optimisers)
-            if isinstance(self, LocalMethod):
+            if self.is_local:
                 check_owners(self)
             self._known_optimisers = optimisers
         x = self._input(x, wait=False)
@@ -330,59 +331,6 @@ class Method(nn.Module, ABC):
         """Multiply scores by the weights of their voters. (voters, B, C) → the same shape"""
         weights = self.weights
         return scores if set(weights) == {1.0} else scores * scores.new_tensor(weights)[:, None, None]
-
-
-class LocalMethod(Method):
-    """Base class of methods whose layers need only the activation of the previous layer, so that all schedules can train
-    them.
-
-    A subclass implements `rows` and either `local_loss`, for one layer, or `batched_loss`, for several layers at once.
-    All trainable parameters must belong to layers, and a step must not change buffers of the method.
-    """
-
-    draws: ClassVar[bool] = False  # whether rows contain further training images, drawn anew in each step
-
-    @property
-    def blends_images(self) -> bool:
-        """Whether rows mix several images, so that their activations cannot be cached."""
-        return False
-
-    def feed_from(self, train: Source) -> None:
-        """Set where the images that anchors are compared with come from: the training set, or cached activations."""
-
-    @abstractmethod
-    def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return what passes through the layers: the anchors first, then what they are compared with. (B, …) → (R, …)"""
-
-    def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
-        """Return the loss of one layer, numbered from 0, from its embedding of the rows. (R, e), (B,) → ()
-
-        It may use parameters of that layer, `self.network[layer]`.
-        """
-        return self.batched_loss(embedding.unsqueeze(0), y.unsqueeze(0), slice(layer, layer + 1))[0]
-
-    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        """Return the losses of n layers at once. (n, R, e), (n, B) → (n,)
-
-        Implementing it is optional. It lets schedules compute layers of the same shape together. It may use only the
-        embeddings of the layers, not their parameters.
-        """
-        raise NotImplementedError(
-            f"{type(self).__name__} implements neither local_loss nor batched_loss: implement one of them."
-        )
-
-    @property
-    def has_batched_loss(self) -> bool:
-        return type(self).batched_loss is not LocalMethod.batched_loss
-
-    def variants(self, x: Tensor) -> Tensor:
-        """Return all V rows that each image can become, so that activations can be cached. (B, …) → (B · V, …)"""
-        return x
-
-    def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        """Yield the loss of each layer, (1,). Its autograd graph contains that layer only."""
-        for number, embedding in enumerate(self.network.embeddings(self.rows(x, y))):
-            yield self.local_loss(embedding, y, number).unsqueeze(0)
 
 
 __getattr__ = moved_names(__name__)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from faustnet.errors import require
 from faustnet.losses import competitive_loss, goodness_by_group
-from faustnet.methods.base import LocalMethod
+from faustnet.methods.local import LocalMethod
 from faustnet.nn.architectures import NetworkSettings, Shape, embedding_network, goodness_conv_network
 from faustnet.nn.bodies import GoodnessConvBody
 from faustnet.nn.network import Network

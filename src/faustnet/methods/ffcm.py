@@ -7,7 +7,7 @@ from torch import Tensor
 
 from faustnet.errors import require
 from faustnet.losses import marginal_contrastive_loss
-from faustnet.methods.base import LocalMethod
+from faustnet.methods.local import LocalMethod
 from faustnet.methods.source import Source, over_all
 from faustnet.nn.architectures import NetworkSettings, Shape, embedding_network
 from faustnet.nn.network import Network

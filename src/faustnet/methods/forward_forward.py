@@ -7,8 +7,8 @@ from torch import Tensor
 
 from faustnet.errors import require
 from faustnet.losses import goodness, goodness_loss
-from faustnet.methods.base import LocalMethod
 from faustnet.methods.goodness import GoodnessMethod
+from faustnet.methods.local import LocalMethod
 from faustnet.methods.source import Source, over_all
 from faustnet.nn.modules import unit_rms
 from faustnet.nn.network import Network

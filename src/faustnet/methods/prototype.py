@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from faustnet.errors import require
-from faustnet.methods.base import LocalMethod, check_network
+from faustnet.methods.base import check_network
 from faustnet.methods.faust import FaustSharedReferences
+from faustnet.methods.local import LocalMethod
 from faustnet.methods.mixup import MixUp
 from faustnet.methods.source import Source
 from faustnet.nn.network import Network

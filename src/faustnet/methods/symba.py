@@ -6,8 +6,8 @@ from torch import Tensor
 
 from faustnet.errors import require
 from faustnet.losses import goodness, symmetric_loss
-from faustnet.methods.base import LocalMethod
 from faustnet.methods.goodness import GoodnessMethod
+from faustnet.methods.local import LocalMethod
 from faustnet.nn.network import Network
 
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from faustnet.errors import require
 from faustnet.losses import paired_squared_distances, triplet_loss, tuplet_loss
-from faustnet.methods.base import LocalMethod
 from faustnet.methods.faust import Faust
+from faustnet.methods.local import LocalMethod
 from faustnet.methods.mixup import check_label_smoothing
 from faustnet.methods.source import IMAGES_AT_ONCE, Source, join_rows
 from faustnet.nn.network import Network

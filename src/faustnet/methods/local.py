@@ -1,0 +1,64 @@
+"""The contract of a method whose layers are trained separately."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+from torch import Tensor
+
+from faustnet.methods.base import Method
+from faustnet.methods.source import Source
+
+
+class LocalMethod(Method):
+    """Base class of methods whose layers need only the activation of the previous layer, so that all schedules can train
+    them.
+
+    A subclass implements `rows` and either `local_loss`, for one layer, or `batched_loss`, for several layers at once.
+    All trainable parameters must belong to layers, and a step must not change buffers of the method.
+    """
+
+    is_local: ClassVar[bool] = True
+    draws: ClassVar[bool] = False  # whether rows contain further training images, drawn anew in each step
+
+    @property
+    def blends_images(self) -> bool:
+        """Whether rows mix several images, so that their activations cannot be cached."""
+        return False
+
+    def feed_from(self, train: Source) -> None:
+        """Set where the images that anchors are compared with come from: the training set, or cached activations."""
+
+    @abstractmethod
+    def rows(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return what passes through the layers: the anchors first, then what they are compared with. (B, …) → (R, …)"""
+
+    def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
+        """Return the loss of one layer, numbered from 0, from its embedding of the rows. (R, e), (B,) → ()
+
+        It may use parameters of that layer, `self.network[layer]`.
+        """
+        return self.batched_loss(embedding.unsqueeze(0), y.unsqueeze(0), slice(layer, layer + 1))[0]
+
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        """Return the losses of n layers at once. (n, R, e), (n, B) → (n,)
+
+        Implementing it is optional. It lets schedules compute layers of the same shape together. It may use only the
+        embeddings of the layers, not their parameters.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} implements neither local_loss nor batched_loss: implement one of them."
+        )
+
+    @property
+    def has_batched_loss(self) -> bool:
+        return type(self).batched_loss is not LocalMethod.batched_loss
+
+    def variants(self, x: Tensor) -> Tensor:
+        """Return all V rows that each image can become, so that activations can be cached. (B, …) → (B · V, …)"""
+        return x
+
+    def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
+        """Yield the loss of each layer, (1,). Its autograd graph contains that layer only."""
+        for number, embedding in enumerate(self.network.embeddings(self.rows(x, y))):
+            yield self.local_loss(embedding, y, number).unsqueeze(0)
