@@ -309,6 +309,11 @@ MISUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a layer in place of a list": (lambda: ready().predict(X, layers=1), "layers must be one or more"),  # type: ignore[arg-type]
     "no network": (lambda: faustnet.FaustRepresentative(nn.Linear(3, 3), 10), "network must be a faustnet.Network"),  # type: ignore[arg-type]
     "classes": (lambda: faustnet.FaustPrototype(made(dense).network, "10"), "classes must be a whole number"),  # type: ignore[arg-type]
+    "an option": (lambda: faustnet.FaustPrototype(made(dense).network, 10, scale=-1), r"^scale must be positive, got -1\.$"),
+    "an example of one sample": (
+        lambda: faustnet.Network([nn.Linear(4, 4)], example=torch.zeros(4)),
+        r"example must be one or more inputs, \(R, …\), got one of shape \(4,\): use x\[:1\], not x\[0\]",
+    ),
     "a scheduler": (lambda: trainer(scheduler=lr_scheduler.StepLR), "scheduler must be a function"),
     "a callback": (lambda: trainer(callbacks=print), "callbacks must be a list"),
     "the class of callbacks": (lambda: trainer(callbacks=[faustnet.Callback]), "callbacks must be a list"),

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 import faustnet as library
-from conftest import fitting
+from conftest import Answer, fitting
 from faustnet.data import DataSet, Images
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS
@@ -272,6 +272,12 @@ def test_a_page_needs_runs_and_plotly(facts: list[Facts], monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(FaustnetError, match=re.escape("pip install 'faustnet[report]'")):
         render_page(facts)
+
+
+def test_a_report_of_no_run_says_so(faustnet: Callable[..., Answer], tmp_path: Path) -> None:
+    answer = faustnet("report", tmp_path / "none")
+    assert answer.code == 2
+    assert f"{tmp_path / 'none'} is not a run folder" in answer.sentence
 
 
 class Browser:

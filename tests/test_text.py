@@ -59,12 +59,12 @@ def test_a_folder_of_texts_becomes_rows_of_token_ids(folder: Path) -> None:
     assert 0 < int(data.train.all_pixels.max()) < data.tokeniser.vocabulary
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("kind", ["csv", "csv with semicolons", "jsonl"])
 def test_csv_and_jsonl_files_give_the_same_data_as_tsv(folder: Path, tmp_path: Path, kind: str) -> None:
     for part, count in (("train", 20), ("test", 5)):
-        path = tmp_path / kind / f"{part}.{kind}"
-        if kind == "csv":
-            write_table(path, [(f'"{text}"', label) for text, label in lines(count)], ",")
+        path = tmp_path / kind / f"{part}.{kind.split()[0]}"
+        if kind.startswith("csv"):
+            write_table(path, [(f'"{text}"', label) for text, label in lines(count)], "," if kind == "csv" else ";")
         else:
             path.parent.mkdir(exist_ok=True)
             path.write_text("\n".join(json.dumps({"label": label, "text": text}) for text, label in lines(count)))
@@ -179,8 +179,10 @@ def test_bad_jsonl_files_are_refused_with_the_line(tmp_path: Path, line: str, me
 
 
 def test_csv_with_an_open_quotation_mark_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "films.csv").write_text('text,label\n"fine,good\ndull,bad\n')
-    assert "fix its quotation marks" in refused(tmp_path / "films.csv")
+    (tmp_path / "films.csv").write_text('text,label\nnice,good\n"fine,good\ndull,bad\n')
+    sentence = refused(tmp_path / "films.csv")
+    assert "The row in line 3 of" in sentence
+    assert "fix its quotation marks" in sentence
 
 
 def test_a_label_that_is_new_in_the_test_file_is_refused(folder: Path) -> None:

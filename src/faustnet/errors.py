@@ -43,6 +43,17 @@ def errors_about_arguments() -> Iterator[None]:
         raise
 
 
+@contextmanager
+def errors_about_options(options: Iterable[str]) -> Iterator[None]:
+    """Let the errors in this block about one of these arguments of a method speak of the key in recipes."""
+    try:
+        yield
+    except FaustnetError as error:
+        if str(error).partition(" ")[0] in options:
+            error.args = (f"options.{error}",)
+        raise
+
+
 def unknown(what: str, name: str, known: Iterable[str], besides: str = "", shown: Iterable[str] = ()) -> FaustnetError:
     """Return the error for a name that is not one of `known`. It suggests the closest known name, or lists all of them,
     followed by `besides`; `shown` is listed instead where `known` is too long."""

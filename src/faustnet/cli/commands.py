@@ -132,18 +132,18 @@ def report(
     out = out or runs[0] / "report.html"
     require(out.suffix.lower() in (".html", ".htm"), f"--out must end in .html, got {out}.")
     require(images >= 1, f"--images must be at least 1, got {images}.")
-    check_writable(out)
     from faustnet.report.page import plotly_script, render_page
     from faustnet.runs.analysis import inspect_run
     from faustnet.runs.folder import Run
     from faustnet.system.devices import choose_device
 
+    opened = [Run.open(folder) for folder in runs]
+    check_writable(out)
     plotly_script()  # fails early if plotly is not installed
     where = choose_device(device)
     facts = []
-    for folder in runs:
-        run = Run.open(folder)
-        typer.echo(f"reading {folder} …", err=True)
+    for run in opened:
+        typer.echo(f"reading {run.folder} …", err=True)
         facts.append(inspect_run(run, device=where, data_dir=data_dir, points=images, dataset=dataset))
     write_whole(out, render_page(facts).encode())
     typer.echo(f"written: {out}")

@@ -212,15 +212,19 @@ def _rows(path: Path) -> Iterator[NumberedRow]:
 
 
 def _table_rows(path: Path, text: str) -> Iterator[NumberedRow]:
-    """Yield the rows of a TSV file, where quotation marks have no meaning, or of a CSV file. The first line names the
-    columns."""
+    """Yield the rows of a TSV file, where quotation marks have no meaning, or of a CSV file, with commas or semicolons. The
+    first line names the columns."""
     if path.suffix.lower() == ".tsv":
         reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
     else:
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        header = text.lstrip().partition("\n")[0]
+        delimiter = ";" if ";" in header and "," not in header else ","
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     columns: list[str] = []
+    first = 1  # line of the row
     try:
         for cells in reader:
+            first = reader.line_num + 1
             if not cells:
                 continue
             if not columns:
@@ -233,7 +237,9 @@ def _table_rows(path: Path, text: str) -> Iterator[NumberedRow]:
                 )
             yield reader.line_num, dict(zip(columns, cells, strict=True))
     except csv.Error as error:
-        raise FaustnetError(f"Line {reader.line_num} of {path} cannot be read ({error}): fix its quotation marks.") from None
+        raise FaustnetError(
+            f"The row in line {first} of {path} cannot be read ({error}): fix its quotation marks."
+        ) from None
 
 
 def _check_header(path: Path, columns: Iterable[str]) -> None:

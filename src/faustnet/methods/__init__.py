@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from faustnet.errors import unknown
+from faustnet.errors import errors_about_options, unknown
 from faustnet.methods.backprop import Backprop
 from faustnet.methods.base import STATISTICS_IMAGES, Method, evaluating
 from faustnet.methods.centroid import FaustCentroid
@@ -56,4 +56,6 @@ def build(name: str, shape: Shape, classes: int, network: NetworkSettings, optio
     """Return a new method for images of this shape. Its initial weights are drawn from torch's global generator."""
     method = method_named(name)
     check_memory(network.weights(shape))
-    return method(method.make_network(shape, classes, network), classes, **options)
+    layers = method.make_network(shape, classes, network)
+    with errors_about_options(options):
+        return method(layers, classes, **options)

@@ -48,7 +48,7 @@ class FaustCentroid(FaustSharedReferences):
         temperature: float = 0.1,
         matching: float = 0.0,
     ):
-        require(0 <= momentum < 1, f"options.momentum must be at least 0 and below 1, got {momentum}.")
+        require(0 <= momentum < 1, f"momentum must be at least 0 and below 1, got {momentum}.")
         super().__init__(
             network,
             classes,

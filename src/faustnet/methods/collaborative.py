@@ -41,10 +41,10 @@ class CollaborativeFF(GoodnessMethod):
         collaborators: str = "all",
     ):
         super().__init__(network, classes, label_length=label_length)
-        require(threshold > 0, f"options.threshold must be positive, got {threshold}.")
+        require(threshold > 0, f"threshold must be positive, got {threshold}.")
         require(
             collaborators in COLLABORATORS,
-            f"options.collaborators must be {' or '.join(COLLABORATORS)}, got {collaborators!r}.",
+            f"collaborators must be {' or '.join(COLLABORATORS)}, got {collaborators!r}.",
         )
         self.threshold = threshold
         self.earlier = collaborators == "earlier"

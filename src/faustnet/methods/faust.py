@@ -36,7 +36,7 @@ class Faust(Method):
 
     def __init__(self, network: Network, classes: int, *, count: int, scale: float):
         super().__init__(network, classes)
-        require(scale > 0, f"options.scale must be positive, got {scale}.")
+        require(scale > 0, f"scale must be positive, got {scale}.")
         self.scale = scale
         self.references = References(classes, count, network.embedding_sizes)
 
@@ -116,9 +116,9 @@ class FaustSharedReferences(Faust):
         matching: float,
     ):
         for name, value in (("scale", scale), ("temperature", temperature)):
-            require(value > 0, f"options.{name} must be positive, got {value}.")
+            require(value > 0, f"{name} must be positive, got {value}.")
         for name, value in (("final_scale", final_scale), ("contrast", contrast), ("matching", matching)):
-            require(value >= 0, f"options.{name} must be 0 (off) or more, got {value}.")
+            require(value >= 0, f"{name} must be 0 (off) or more, got {value}.")
         check_label_smoothing(label_smoothing)
         super().__init__(network, classes, count=count, scale=final_scale or scale)
         tuplet = ReferenceTuplet(classes, scale, final_scale, label_smoothing)
@@ -171,11 +171,11 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
         matching: float = 0.0,
         mixup: float = 0.0,
     ):
-        require(representatives >= 1, f"options.representatives must be at least 1, got {representatives}.")
-        require(choice in CHOICES, f"options.choice must be {' or '.join(CHOICES)}, got {choice!r}.")
+        require(representatives >= 1, f"representatives must be at least 1, got {representatives}.")
+        require(choice in CHOICES, f"choice must be {' or '.join(CHOICES)}, got {choice!r}.")
         require(
             choice == "random" or not network.takes_ids,
-            f"options.choice must be random for token ids and other whole numbers, because their distances have no meaning, "
+            f"choice must be random for token ids and other whole numbers, because their distances have no meaning, "
             f"got {choice!r}: leave it out.",
         )
         check_network(network, classes)

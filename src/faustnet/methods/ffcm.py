@@ -47,9 +47,9 @@ class FFCM(LocalMethod):
         last_margin: float = 0.1,
     ):
         super().__init__(network, classes)
-        require(temperature > 0, f"options.temperature must be positive, got {temperature}.")
+        require(temperature > 0, f"temperature must be positive, got {temperature}.")
         for option, margin in (("first_margin", first_margin), ("last_margin", last_margin)):
-            require(0 <= margin <= 2, f"options.{option} must be from 0 to 2, got {margin}.")
+            require(0 <= margin <= 2, f"{option} must be from 0 to 2, got {margin}.")
         self.temperature = temperature
         self.register_buffer("margins", torch.linspace(first_margin, last_margin, len(network)), persistent=False)
         self.read_out = ReadOut(network.outputs, classes)

@@ -46,8 +46,8 @@ class ForwardForward(GoodnessMethod, LocalMethod):
         inference: str = "multi-pass",
     ):
         super().__init__(network, classes, label_length=label_length)
-        require(threshold > 0, f"options.threshold must be positive, got {threshold}.")
-        require(inference in INFERENCES, f"options.inference must be {' or '.join(INFERENCES)}, got {inference!r}.")
+        require(threshold > 0, f"threshold must be positive, got {threshold}.")
+        require(inference in INFERENCES, f"inference must be {' or '.join(INFERENCES)}, got {inference!r}.")
         self.threshold = threshold
         self.first_read = min(1, len(network) - 1)
         self.read_out = None

@@ -85,7 +85,7 @@ class GoodnessMethod(LabelMethod):
             inputs > classes,
             f"Images must have more than {classes} values, because the label replaces the first {classes}, got {inputs}.",
         )
-        require(label_length > 0, f"options.label_length must be positive, got {label_length}.")
+        require(label_length > 0, f"label_length must be positive, got {label_length}.")
         self.label_value = label_length * inputs**0.5
 
     @classmethod

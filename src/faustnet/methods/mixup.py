@@ -22,11 +22,10 @@ class MixUp(nn.Module):
 
     def __init__(self, alpha: float, network: Network):
         super().__init__()
-        require(alpha >= 0, f"options.mixup must be 0 (off) or more, got {alpha}.")
+        require(alpha >= 0, f"mixup must be 0 (off) or more, got {alpha}.")
         require(
             alpha == 0 or not network.takes_ids,
-            "options.mixup must be 0 for token ids and other whole numbers, which cannot be mixed, "
-            f"got {alpha}: leave it out.",
+            f"mixup must be 0 for token ids and other whole numbers, which cannot be mixed, got {alpha}: leave it out.",
         )
         self.on = alpha > 0
         drawn = torch.distributions.Beta(alpha, alpha).sample((PLACES,)) if self.on else torch.ones(0)
@@ -42,4 +41,4 @@ class MixUp(nn.Module):
 
 
 def check_label_smoothing(value: float) -> None:
-    require(0 <= value < 1, f"options.label_smoothing must be at least 0 and below 1, got {value}.")
+    require(0 <= value < 1, f"label_smoothing must be at least 0 and below 1, got {value}.")

@@ -43,7 +43,7 @@ class FaustPrototype(FaustSharedReferences, LocalMethod):
         matching: float = 0.0,
         mixup: float = 0.0,
     ):
-        require(prototypes >= 1, f"options.prototypes must be at least 1, got {prototypes}.")
+        require(prototypes >= 1, f"prototypes must be at least 1, got {prototypes}.")
         check_network(network, classes)
         check_memory(classes * prototypes * sum(network.embedding_sizes))
         super().__init__(

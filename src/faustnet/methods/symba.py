@@ -26,7 +26,7 @@ class SymBa(GoodnessMethod, LocalMethod):
 
     def __init__(self, network: Network, classes: int, *, sharpness: float = 4.0, label_length: float = 0.5):
         super().__init__(network, classes, label_length=label_length)
-        require(sharpness > 0, f"options.sharpness must be positive, got {sharpness}.")
+        require(sharpness > 0, f"sharpness must be positive, got {sharpness}.")
         self.sharpness = sharpness
 
     def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:

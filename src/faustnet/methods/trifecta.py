@@ -37,7 +37,7 @@ class Trifecta(LabelMethod):
 
     def __init__(self, network: Network, classes: int, *, sharpness: float = 4.0):
         super().__init__(network, classes)
-        require(sharpness > 0, f"options.sharpness must be positive, got {sharpness}.")
+        require(sharpness > 0, f"sharpness must be positive, got {sharpness}.")
         self.sharpness = sharpness
         require(
             network.example.dim() == 4,

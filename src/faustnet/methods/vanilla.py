@@ -26,7 +26,7 @@ class FaustVanilla(Faust, LocalMethod):
 
     def __init__(self, network: Network, classes: int, *, scale: float, centroid_images: int):
         super().__init__(network, classes, count=1, scale=scale)
-        require(centroid_images >= 1, f"options.centroid_images must be at least 1, got {centroid_images}.")
+        require(centroid_images >= 1, f"centroid_images must be at least 1, got {centroid_images}.")
         self.centroid_images = centroid_images
 
     def start(self, train: Source) -> None:
@@ -83,7 +83,7 @@ class FaustTriplet(FaustVanilla):
         self, network: Network, classes: int, *, scale: float = 0.02, margin: float = 1.0, centroid_images: int = 100
     ):
         super().__init__(network, classes, scale=scale, centroid_images=centroid_images)
-        require(margin > 0, f"options.margin must be positive, got {margin}.")
+        require(margin > 0, f"margin must be positive, got {margin}.")
         self.margin = margin
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:

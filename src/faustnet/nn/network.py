@@ -52,6 +52,10 @@ class Network(nn.Module):
             isinstance(example, Tensor) and example.dim() > 0 and len(example) > 0,
             f"example must be a tensor of one or more inputs, (R, …), got {_describe(example)}.",
         )
+        require(
+            example.dim() > 1 or not example.is_floating_point(),
+            f"example must be one or more inputs, (R, …), got one of shape {tuple(example.shape)}: use x[:1], not x[0].",
+        )
         is_size = isinstance(embedding, int) and not isinstance(embedding, bool) and embedding >= 0
         require(is_size, f"embedding must be 0 (no projection) or a size of at least 1, got {embedding!r}.")
         several = isinstance(blocks, Iterable) and not isinstance(blocks, Layer)
@@ -198,7 +202,7 @@ def _fitted(
     layer.eval()
     before = "the example" if number == 1 else f"the output of block {number - 1}"
     with _measuring(rows):
-        passed = _tried(layer.body, rows, f"B{where[1:]} does not accept {before}", "Make their shapes fit.")
+        passed = _tried(layer.body, rows, f"B{where[1:]} does not accept {before}", "Make their shapes and types fit.")
     count = len(activation(rows))
     for tensor in tensors(passed):
         require(

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch import Tensor, nn
 
+from faustnet.errors import FaustnetError
 from faustnet.system.randomness import unchanged_generators
 
 WARM_UP = 3  # repetitions before recording, which are undone
@@ -111,8 +112,16 @@ class Recording:
                         tensor.copy_(value)
         torch.cuda.current_stream(device).wait_stream(stream)
         # Another thread may copy images meanwhile; "thread_local" does not restrict it.
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            work()
+        try:
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                work()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise FaustnetError(
+                f"A training step cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}): no layer or loss may "
+                "wait for the GPU, as .item(), .cpu() and conditions on tensors do. Remove that, or train on the CPU."
+            ) from None
 
     def __call__(self) -> None:
         self.graph.replay()
