@@ -94,9 +94,14 @@ def trained(table: Table, data: DataSet) -> Model:
 
 
 def compare(model: Model, images: np.ndarray) -> int:
-    """Compare the outputs of an exported model with PyTorch's, for all images and for the first one alone. Return the number
-    of multiplications."""
+    """Export a model, and compare its outputs with PyTorch's. Return the number of multiplications."""
     content, multiplications = to_onnx(model, 0.5)
+    compare_scores(content, model, images)
+    return multiplications
+
+
+def compare_scores(content: bytes, model: Model, images: np.ndarray) -> None:
+    """Compare the outputs of an exported model with PyTorch's, for all images and for the first one alone."""
     assert b"site-packages" not in content
     assert str(ROOT).encode() not in content
     session = session_of(content)
@@ -113,7 +118,6 @@ def compare(model: Model, images: np.ndarray) -> int:
     for answer, one in zip((votes, joined, prediction), session.run(None, {"images": images[:1]}), strict=True):
         assert one.shape == (1, *answer.shape[1:])
         np.testing.assert_allclose(one, answer[:1], rtol=1e-4, atol=1e-4)
-    return multiplications
 
 
 @pytest.mark.parametrize("table", EXPORTED, ids=lambda table: json.dumps(table).translate(str.maketrans("", "", '{}" ')))
