@@ -42,7 +42,7 @@ def two_classes() -> FaustClassifier:
     return FaustClassifier(random_state=0).fit(IRIS.data[50:], IRIS.target[50:] == 2)
 
 
-@parametrize_with_checks([FaustClassifier()])
+@parametrize_with_checks([FaustClassifier(epochs=4, learning_rate=1e-2)])
 def test_it_keeps_scikit_learns_contract(estimator: FaustClassifier, check: Callable[[Any], None]) -> None:
     check(estimator)
 
