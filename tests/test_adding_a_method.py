@@ -35,6 +35,7 @@ def test_every_schedule_trains_the_state_that_only_the_loss_reads(
     assert all(abs(layer.head.log_scale.item()) > 1e-3 for layer in trainer.method.network)
 
 
+@pytest.mark.usefixtures("one_operator_table")
 def test_its_runs_are_trained_loaded_and_exported(digits: DataSet, tmp_path: Path) -> None:
     run = faustnet.train(TABLE, tmp_path / "run", device="cpu")
     assert run.metrics["test_accuracy"] > 0.5

@@ -41,6 +41,7 @@ from faustnet.runs.session import set_up
 from faustnet.version import VERSION
 from processes import COMMAND, Program
 
+pytestmark = pytest.mark.usefixtures("one_operator_table")
 Command = Callable[..., Answer]
 Table = dict[str, Any]
 ROOT = Path(__file__).parents[1]

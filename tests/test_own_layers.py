@@ -522,6 +522,7 @@ def test_a_transformer_learns_images(run: Any, digits: DataSet) -> None:
     assert faustnet.load(run.folder).measure(digits.test)["accuracy"] == run.metrics["test_accuracy"]
 
 
+@pytest.mark.usefixtures("one_operator_table")
 def test_a_transformer_is_exported(run: Any, digits: DataSet, tmp_path: Path) -> None:
     made = export_run(run, tmp_path / "model.onnx")
     assert made.difference < 1e-4
