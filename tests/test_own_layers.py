@@ -482,7 +482,7 @@ def test_a_transformer_learns_texts(schedule: str, source: ImageSource, held_out
     torch.manual_seed(0)
     train = written(replace(source, images=digits.train))
     method = build("faust-representative", TEXTS, 10, NetworkSettings((64, 64), 32, kind="transformer"), {})
-    run_to_end(loop(method, schedule, train, rate=0.003, batch_size=64, epochs=5, evaluate_every=5))
+    run_to_end(loop(method, schedule, train, rate=0.003, batch_size=64, epochs=6, evaluate_every=6))
     assert evaluate(method, written(held_out)).accuracy > 0.8
 
 
