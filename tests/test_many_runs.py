@@ -264,7 +264,8 @@ def test_a_worker_whose_command_is_gone_ends_however_its_run_was_stopped(tmp_pat
 from pathlib import Path
 from faustnet.reproduce.jobs import Table1Job
 from faustnet.reproduce.worker import JobSpec, answer
-answer(JobSpec(Path({str(tmp_path)!r}), "cpu", None, "gone", 1, parent=1), Table1Job("tuned", "backprop", "digits", "2x24", 0))
+job = Table1Job("tuned", "backprop", "digits", "2x24", 0)
+answer(JobSpec(Path({str(tmp_path)!r}), "cpu", None, "gone", 1, parent=1), job)
 """
     process = Program(code)
     process.communicate()
