@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +25,7 @@ from faustnet.runs.folder import Run
 from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
 from faustnet.training.distributed import grid_size, watch
 from faustnet.training.distributed.communicator import balanced_stages
-from processes import COMMAND, Program, run_file
+from processes import COMMAND, Program
 
 PATIENCE = 120  # seconds, on a busy machine
 RECIPE = {
@@ -52,7 +50,7 @@ def small(tmp_path_factory: pytest.TempPathFactory, digits: DataSet) -> Path:
 def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
     """The difference between several ranks and one process after two epochs in float64, by arrangement and case."""
     file = tmp_path_factory.mktemp("ranks") / "found.json"
-    process = run_file(Path(ranks.__file__), "equality", "--steps", 8, "--out", file)
+    process = Program("import ranks\nranks.BATCHES = 3\nranks.main()", "equality", "--steps", 6, "--out", file)
     _, said = process.communicate(timeout=240)
     assert process.returncode == 0, said
     found: dict[str, dict[str, float]] = {}
@@ -248,22 +246,31 @@ def test_all_ranks_stop_when_one_is_asked_to_and_one_process_resumes(
     same_as_one_process(folder, small, tmp_path)
 
 
+# Like torchrun -m faustnet: the same agent starts and restarts the ranks, as forks instead of new interpreters.
+TORCHRUN = """
+import sys
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from faustnet.__main__ import main
+def rank():
+    main()
+about = {"rdzv_backend": "static", "rdzv_endpoint": sys.argv.pop(1), "rdzv_configs": {"rank": 0}}
+config = LaunchConfig(1, 1, 2, max_restarts=2, start_method="fork", monitor_interval=0.1, **about)
+elastic_launch(config, rank)()
+"""
+
+
 def test_torchrun_restarts_a_killed_job_with_the_same_result(small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2"]
-    command += ["--master-port", str(free_port()), "-m", "faustnet", "train", "--parallel", "layers"]
-    job = subprocess.Popen(
-        [*command, "--recipe", str(small), "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    words = ("train", "--parallel", "layers", "--recipe", small, "--out", folder)
+    job = Program(TORCHRUN, f"127.0.0.1:{free_port()}", *words)
     try:
         wait_until((folder / "checkpoint.safetensors").exists)
         children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
         os.kill(int(children[-1]), signal.SIGKILL)
         out, err = job.communicate(timeout=PATIENCE)
     finally:
-        job.terminate()
-        job.communicate()
-    assert job.returncode == 0
+        job.kill()
+    assert job.returncode == 0, err
     assert out.startswith("test accuracy ")
     assert "continuing after" in err, "it was not begun anew"
     same_as_one_process(folder, small, tmp_path)
