@@ -25,7 +25,7 @@ from faustnet.runs.folder import Run
 from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
 from faustnet.training.distributed import grid_size, watch
 from faustnet.training.distributed.communicator import balanced_stages
-from processes import COMMAND, Program
+from processes import COMMAND, Program, free_port, start_ranks
 
 PATIENCE = 120  # seconds, on a busy machine
 RECIPE = {
@@ -101,20 +101,10 @@ def test_shards_are_all_rows_in_order(total: int, counts: list[int]) -> None:
     assert torch.equal(torch.cat([rows[part.own] for part in parts]), rows)
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 @contextmanager
 def by_hand(count: int, *words: object, folders: tuple[Path, ...] = ()) -> Iterator[list[Program]]:
-    """Start ranks as ssh or Slurm do, each in its own folder if `folders` is given."""
-    about = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    started = [
-        Program(COMMAND, *words, env=about | {"RANK": str(rank)}, cwd=folders[rank] if folders else None)
-        for rank in range(count)
-    ]
+    """Start ranks of a command, and end them after the block."""
+    started = start_ranks(count, COMMAND, *words, folders=folders)
     try:
         yield started
     finally:
