@@ -102,9 +102,9 @@ def test_shards_are_all_rows_in_order(total: int, counts: list[int]) -> None:
 
 
 @contextmanager
-def by_hand(count: int, *words: object, folders: tuple[Path, ...] = ()) -> Iterator[list[Program]]:
+def by_hand(count: int, *words: object, code: str = COMMAND, folders: tuple[Path, ...] = ()) -> Iterator[list[Program]]:
     """Start ranks of a command, and end them after the block."""
-    started = start_ranks(count, COMMAND, *words, folders=folders)
+    started = start_ranks(count, code, *words, folders=folders)
     try:
         yield started
     finally:
@@ -185,7 +185,8 @@ def test_an_error_of_one_rank_is_printed_with_its_number_and_host(tmp_path: Path
     parts = {f"{kind}_{part}": images if kind == "x" else np.arange(40) % 2 for kind in "xy" for part in ("train", "test")}
     np.savez(folders[0] / "mine.npz", **parts)
     words = ["train", "--dataset", "mine.npz", "--batch-size", 8, "--out", tmp_path / "run"]
-    with by_hand(2, *words, folders=folders) as started:
+    without_waiting = f"from faustnet.training.distributed import watch\nwatch.GRACE = 0.1\n{COMMAND}"
+    with by_hand(2, *words, code=without_waiting, folders=folders) as started:
         (code, said), (other_code, _) = ends(started)
     assert (code, other_code) == (2, 2)
     assert said.startswith("faustnet: ")
