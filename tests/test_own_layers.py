@@ -254,11 +254,11 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     ),
     "mixed ids": (
         lambda: METHODS["faust-representative"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2, mixup=0.5),
-        r"^options\.mixup must be 0 for token ids and other whole numbers, which cannot be mixed, got 0\.5",
+        r"^mixup must be 0 for token ids and other whole numbers, which cannot be mixed, got 0\.5",
     ),
     "clustered ids": (
         lambda: METHODS["faust-representative"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2, choice="k-means"),
-        r"^options\.choice must be random for token ids and other whole numbers, .*, got 'k-means'",
+        r"^choice must be random for token ids and other whole numbers, .*, got 'k-means'",
     ),
     "labels among ids": (
         lambda: METHODS["forward-forward"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2),
