@@ -7,6 +7,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,16 @@ def all_cores() -> Iterator[None]:
     torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1)
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def one_operator_table() -> Iterator[None]:
+    """For tests that export models: torch builds its table of ONNX operators once, and not for each model."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib)))
+        yield
 
 
 def fitting(name: str, network: NetworkSettings) -> NetworkSettings:

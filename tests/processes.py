@@ -2,8 +2,9 @@
 a training imports, and has computed nothing."""
 
 import os
+import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -60,6 +61,21 @@ class Program:
                 return out.result(), err.result()
             self.kill()
         raise AssertionError(f"the process did not end within {timeout} seconds")
+
+
+def start_ranks(count: int, code: str, *words: object, folders: Sequence[Path] = ()) -> list[Program]:
+    """Start ranks as ssh or Slurm do, each in its own folder if `folders` is given."""
+    about = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return [
+        Program(code, *words, env=about | {"RANK": str(rank)}, cwd=folders[rank] if folders else None)
+        for rank in range(count)
+    ]
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def run_file(file: Path, *words: object) -> Program:

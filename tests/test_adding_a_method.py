@@ -11,7 +11,7 @@ from faustnet.data import DataSet, ImageSource
 from faustnet.export import export_run
 from faustnet.methods import METHODS
 from page_method import LearnedScale
-from test_export import compare
+from test_export import compare_scores
 
 TABLE = {
     "method": "learned-scale",
@@ -35,13 +35,15 @@ def test_every_schedule_trains_the_state_that_only_the_loss_reads(
     assert all(abs(layer.head.log_scale.item()) > 1e-3 for layer in trainer.method.network)
 
 
+@pytest.mark.usefixtures("one_operator_table")
 def test_its_runs_are_trained_loaded_and_exported(digits: DataSet, tmp_path: Path) -> None:
     run = faustnet.train(TABLE, tmp_path / "run", device="cpu")
     assert run.metrics["test_accuracy"] > 0.5
     model = faustnet.load(tmp_path / "run", device="cpu")
     assert all(layer.head.log_scale.item() != 0 for layer in model.method.network)
-    assert export_run(run, tmp_path / "model.onnx").difference < 1e-4
-    compare(model, digits.test.pixels[:50].numpy())
+    made = export_run(run, tmp_path / "model.onnx")
+    assert made.difference < 1e-4
+    compare_scores(made.path.read_bytes(), model, digits.test.pixels[:50].numpy())
 
 
 def test_it_is_explained_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -234,28 +234,28 @@ def test_ablation_measures_validation_images(faustnet: Command, tmp_path: Path, 
     few = (UNCHANGED, "embeddings of unit length", "no MixUp", "half the epochs")
     monkeypatch.setattr(ablation, "CHANGES", tuple((words, changes) for words, changes in CHANGES if words in few))
     out = tmp_path / "out"
-    words = ("reproduce", "ablation", "--base", "digits/mlp", "--seeds", "1", "--device", "cpu", "--out", out)
-    answer = faustnet(*words)
+    words = ("reproduce", "ablation", "--base", "digits/mlp", "--seeds", "1", "--device", "cpu", "--out", out, "--epochs")
+    answer = faustnet(*words, 6)
     assert answer.code == 0, answer.err
     cells = {cell["change"]: cell for cell in json.loads((out / "ablation.json").read_text())}
     assert list(cells) == [UNCHANGED, few[1], "half the epochs"], "there is no MixUp to be left out"
-    run = package.train(as_table(AblationJob("digits/mlp", 15, UNCHANGED, 0).recipe), tmp_path / "run")
+    run = package.train(as_table(AblationJob("digits/mlp", 6, UNCHANGED, 0).recipe), tmp_path / "run")
     assert cells[UNCHANGED]["mean"] == pytest.approx(100 * run.metrics["validation_accuracy"], abs=1e-3)
     assert run.metrics["validation_accuracy"] != run.metrics["test_accuracy"]
     gap = cells["half the epochs"]["mean"] - cells[UNCHANGED]["mean"]
     assert cells["half the epochs"]["difference"] == pytest.approx(gap, abs=2e-3)
     row = f"| half the epochs | {cells['half the epochs']['mean']:.2f} | {gap:+.2f} |".replace("-", "−")
     assert row in (out / "ablation.md").read_text()
-    halved = out / "ablation/digits-mlp-15-epochs-half-the-epochs-0.json"
+    halved = out / "ablation/digits-mlp-6-epochs-half-the-epochs-0.json"
     result = json.loads(halved.read_text())
-    assert result["recipe"]["training"]["epochs"] == len(result["history"]) == 7
-    assert "seed 0: " not in faustnet(*words).err, "what was trained is not trained again"
+    assert result["recipe"]["training"]["epochs"] == len(result["history"]) == 3
+    assert "seed 0: " not in faustnet(*words, 6).err, "what was trained is not trained again"
     results = ablation.TABLE.read(out)
     assert summary([{**one, "test_accuracy": 0.0} for one in results]) == list(cells.values())
-    shorter = faustnet(*words, "--epochs", "2")
+    shorter = faustnet(*words, 2)
     assert shorter.code == 0, shorter.err
     cells = json.loads((out / "ablation.json").read_text())
-    assert {(cell["epochs"], cell["seeds"]) for cell in cells} == {(2, 1), (15, 1)}
-    assert "15 epochs:" in (out / "ablation.md").read_text()
+    assert {(cell["epochs"], cell["seeds"]) for cell in cells} == {(2, 1), (6, 1)}
+    assert "6 epochs:" in (out / "ablation.md").read_text()
     halved.write_text(json.dumps({**result, "validation_accuracy": None}))
-    assert "is not a result of a run" in faustnet(*words).sentence
+    assert "is not a result of a run" in faustnet(*words, 6).sentence

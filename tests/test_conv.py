@@ -207,14 +207,14 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(schedule: str, exact:
 )
 def test_it_learns_digits(name: str, schedule: str, options: dict, kind: str, tmp_path: Path) -> None:
     """A model that is loaded from its file predicts the same."""
-    network = {"kind": kind, "widths": [12, 24], "pools": [1, 2], "head": 24, "embedding": 24, "length": "unit"}
+    network = {"kind": kind, "widths": [12, 16], "pools": [1, 2], "head": 16, "embedding": 24, "length": "unit"}
     recipe = recipe_from(
         {
             "method": name,
             "network": network,
             "options": options,
-            "optimiser": {"name": "muon", "learning_rate": 0.005},
-            "training": {"epochs": 4, "batch_size": 64, "schedule": schedule, "evaluate_every": 4},
+            "optimiser": {"name": "muon", "learning_rate": 0.01},
+            "training": {"epochs": 3, "batch_size": 64, "schedule": schedule, "evaluate_every": 3},
         }
     )
     run = train(recipe, tmp_path / "run", device=torch.device("cpu"), progress=Silent())

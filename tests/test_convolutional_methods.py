@@ -259,21 +259,29 @@ def test_the_trifectas_layers_are_trained_together(schedule: str, source: ImageS
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("name", "schedule", "widths", "rate"),
+    ("name", "schedule", "widths", "rate", "epochs"),
     [
-        ("cwc", "sequential", "20,40,80", 0.01),
-        ("cwc", "wavefront", "20,40,80", 0.01),
-        ("cwc", "greedy", "20,40,80", 0.01),
-        ("trifecta", "sequential", "16,32,64", 0.003),
+        ("cwc", "sequential", "20,20,40", 0.01, 5),
+        ("cwc", "wavefront", "20,20,40", 0.01, 5),
+        ("cwc", "greedy", "20,20,40", 0.01, 5),
+        ("trifecta", "sequential", "16,32,32", 0.005, 6),
     ],
 )
 def test_it_learns_digits(
-    name: str, schedule: str, widths: str, rate: float, precision: str, faustnet: Callable[..., Answer], tmp_path: Path
+    name: str,
+    schedule: str,
+    widths: str,
+    rate: float,
+    epochs: int,
+    precision: str,
+    faustnet: Callable[..., Answer],
+    tmp_path: Path,
 ) -> None:
     """A model that is loaded from its file predicts the same."""
     sets = ["network.kind=vgg", "network.pools=[1,3]", "prediction.weights=[0,1,4]", f"training.precision={precision}"]
+    sets.append(f"training.evaluate_every={epochs}")
     answer = faustnet(
-        "train", "--method", name, "--widths", widths, "--schedule", schedule, "--learning-rate", rate, "--epochs", 8,
+        "train", "--method", name, "--widths", widths, "--schedule", schedule, "--learning-rate", rate, "--epochs", epochs,
         "--batch-size", 64, *(word for key in sets for word in ("--set", key)), "--device", "cpu", "--out", tmp_path / "run",
     )  # fmt: skip
     assert answer.code == 0

@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +25,7 @@ from faustnet.runs.folder import Run
 from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
 from faustnet.training.distributed import grid_size, watch
 from faustnet.training.distributed.communicator import balanced_stages
-from processes import COMMAND, Program, run_file
+from processes import COMMAND, Program, free_port, start_ranks
 
 PATIENCE = 120  # seconds, on a busy machine
 RECIPE = {
@@ -52,7 +50,7 @@ def small(tmp_path_factory: pytest.TempPathFactory, digits: DataSet) -> Path:
 def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
     """The difference between several ranks and one process after two epochs in float64, by arrangement and case."""
     file = tmp_path_factory.mktemp("ranks") / "found.json"
-    process = run_file(Path(ranks.__file__), "equality", "--steps", 8, "--out", file)
+    process = Program("import ranks\nranks.BATCHES = 3\nranks.main()", "equality", "--steps", 6, "--out", file)
     _, said = process.communicate(timeout=240)
     assert process.returncode == 0, said
     found: dict[str, dict[str, float]] = {}
@@ -103,20 +101,10 @@ def test_shards_are_all_rows_in_order(total: int, counts: list[int]) -> None:
     assert torch.equal(torch.cat([rows[part.own] for part in parts]), rows)
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 @contextmanager
-def by_hand(count: int, *words: object, folders: tuple[Path, ...] = ()) -> Iterator[list[Program]]:
-    """Start ranks as ssh or Slurm do, each in its own folder if `folders` is given."""
-    about = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    started = [
-        Program(COMMAND, *words, env=about | {"RANK": str(rank)}, cwd=folders[rank] if folders else None)
-        for rank in range(count)
-    ]
+def by_hand(count: int, *words: object, code: str = COMMAND, folders: tuple[Path, ...] = ()) -> Iterator[list[Program]]:
+    """Start ranks of a command, and end them after the block."""
+    started = start_ranks(count, code, *words, folders=folders)
     try:
         yield started
     finally:
@@ -197,7 +185,8 @@ def test_an_error_of_one_rank_is_printed_with_its_number_and_host(tmp_path: Path
     parts = {f"{kind}_{part}": images if kind == "x" else np.arange(40) % 2 for kind in "xy" for part in ("train", "test")}
     np.savez(folders[0] / "mine.npz", **parts)
     words = ["train", "--dataset", "mine.npz", "--batch-size", 8, "--out", tmp_path / "run"]
-    with by_hand(2, *words, folders=folders) as started:
+    without_waiting = f"from faustnet.training.distributed import watch\nwatch.GRACE = 0.1\n{COMMAND}"
+    with by_hand(2, *words, code=without_waiting, folders=folders) as started:
         (code, said), (other_code, _) = ends(started)
     assert (code, other_code) == (2, 2)
     assert said.startswith("faustnet: ")
@@ -248,22 +237,31 @@ def test_all_ranks_stop_when_one_is_asked_to_and_one_process_resumes(
     same_as_one_process(folder, small, tmp_path)
 
 
+# Like torchrun -m faustnet: the same agent starts and restarts the ranks, as forks instead of new interpreters.
+TORCHRUN = """
+import sys
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from faustnet.__main__ import main
+def rank():
+    main()
+about = {"rdzv_backend": "static", "rdzv_endpoint": sys.argv.pop(1), "rdzv_configs": {"rank": 0}}
+config = LaunchConfig(1, 1, 2, max_restarts=2, start_method="fork", monitor_interval=0.1, **about)
+elastic_launch(config, rank)()
+"""
+
+
 def test_torchrun_restarts_a_killed_job_with_the_same_result(small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2"]
-    command += ["--master-port", str(free_port()), "-m", "faustnet", "train", "--parallel", "layers"]
-    job = subprocess.Popen(
-        [*command, "--recipe", str(small), "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    words = ("train", "--parallel", "layers", "--recipe", small, "--out", folder)
+    job = Program(TORCHRUN, f"127.0.0.1:{free_port()}", *words)
     try:
         wait_until((folder / "checkpoint.safetensors").exists)
         children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
         os.kill(int(children[-1]), signal.SIGKILL)
         out, err = job.communicate(timeout=PATIENCE)
     finally:
-        job.terminate()
-        job.communicate()
-    assert job.returncode == 0
+        job.kill()
+    assert job.returncode == 0, err
     assert out.startswith("test accuracy ")
     assert "continuing after" in err, "it was not begun anew"
     same_as_one_process(folder, small, tmp_path)

@@ -97,8 +97,12 @@ def not_kept(estimator: FaustClassifier) -> dict[str, str]:
     )
 
 
+FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 1e-2}  # few epochs are enough for the easy data of the checks
+
+
 @parametrize_with_checks(
-    [FaustClassifier(method=faustnet.FaustPrototype), FaustClassifier(network=Blocks())], expected_failed_checks=not_kept
+    [FaustClassifier((32,), method=faustnet.FaustPrototype, **FAST), FaustClassifier(network=Blocks(), **FAST)],
+    expected_failed_checks=not_kept,
 )
 def test_other_methods_and_networks_keep_scikit_learns_contract(
     estimator: FaustClassifier, check: Callable[[Any], None]
@@ -137,15 +141,15 @@ def test_it_learns_tables_with_any_method_and_network(parameters: dict[str, Any]
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"network": {"kind": "vgg", "pools": [1], "head": 16}, "widths": (12, 16)},
-        {"network": NetworkSettings((32, 32), 16, kind="transformer", head=32, patch=2)},
-        {"network": with_batch_norm, "embedding": 24},
-        {"network": with_batch_norm, "method": "faust-prototype"},
+        {"network": {"kind": "vgg", "pools": [1], "head": 16}, "widths": (12, 16), "epochs": 4},
+        {"network": NetworkSettings((32, 32), 16, kind="transformer", head=32, patch=2), "epochs": 3},
+        {"network": with_batch_norm, "embedding": 24, "epochs": 3},
+        {"network": with_batch_norm, "method": "faust-prototype", "epochs": 6},
     ],
 )
 def test_it_learns_images_with_channels_first_or_last(parameters: dict[str, Any]) -> None:
     first, last = images(TRAIN_X), np.moveaxis(images(TRAIN_X), 1, 3)
-    classifier = small(epochs=6, learning_rate=1e-2, **parameters).fit(first, TRAIN_Y)
+    classifier = small(learning_rate=1e-2, **parameters).fit(first, TRAIN_Y)
     assert classifier.model_.shape == (3, 8, 8)
     assert classifier.score(images(TEST_X), TEST_Y) > 0.9
     other = clone(classifier).fit(torch.from_numpy(last), torch.from_numpy(TRAIN_Y))

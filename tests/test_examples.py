@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from processes import Program
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -47,8 +49,12 @@ def test_all_kinds_of_data(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ranks(ranks: int, tmp_path: Path) -> None:
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
-    found = run(tmp_path, *torchrun, EXAMPLES / "ranks.py").splitlines()
+    launcher = "from torch.distributed.run import main\nmain()"
+    torchrun = Program(launcher, "--standalone", "--nproc-per-node", ranks, EXAMPLES / "ranks.py", cwd=tmp_path)
+    out, err = torchrun.communicate()
+    assert torchrun.returncode == 0, err
+    assert "Warning" not in err
+    found = out.splitlines()
     assert [line.split()[0] for line in found] == ["epoch"] * 5 + ["accuracy"], "rank 0 prints, and only rank 0"
     assert float(found[-1].split()[1].strip("%")) > 88
 

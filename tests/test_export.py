@@ -39,12 +39,15 @@ from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import set_up
 from faustnet.version import VERSION
+from processes import COMMAND, Program
 
+pytestmark = pytest.mark.usefixtures("one_operator_table")
 Command = Callable[..., Answer]
 Table = dict[str, Any]
 ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
 DENSE = {"widths": [30, 24], "embedding": 16}
+ONE_LAYER = {"widths": [30], "embedding": 16}
 VGG = {"kind": "vgg", "widths": [12, 12], "pools": [1], "head": 8, "embedding": 12}
 RESIDUAL = VGG | {"kind": "residual", "pools": [2]}
 ONE_PASS = {"method": "forward-forward", "options": {"inference": "one-pass"}}
@@ -94,9 +97,14 @@ def trained(table: Table, data: DataSet) -> Model:
 
 
 def compare(model: Model, images: np.ndarray) -> int:
-    """Compare the outputs of an exported model with PyTorch's, for all images and for the first one alone. Return the number
-    of multiplications."""
+    """Export a model, and compare its outputs with PyTorch's. Return the number of multiplications."""
     content, multiplications = to_onnx(model, 0.5)
+    compare_scores(content, model, images)
+    return multiplications
+
+
+def compare_scores(content: bytes, model: Model, images: np.ndarray) -> None:
+    """Compare the outputs of an exported model with PyTorch's, for all images and for the first one alone."""
     assert b"site-packages" not in content
     assert str(ROOT).encode() not in content
     session = session_of(content)
@@ -113,7 +121,6 @@ def compare(model: Model, images: np.ndarray) -> int:
     for answer, one in zip((votes, joined, prediction), session.run(None, {"images": images[:1]}), strict=True):
         assert one.shape == (1, *answer.shape[1:])
         np.testing.assert_allclose(one, answer[:1], rtol=1e-4, atol=1e-4)
-    return multiplications
 
 
 @pytest.mark.parametrize("table", EXPORTED, ids=lambda table: json.dumps(table).translate(str.maketrans("", "", '{}" ')))
@@ -139,13 +146,13 @@ def test_tables_of_numbers_of_any_size() -> None:
     torch.manual_seed(0)
     numbers = torch.randn(400, 6, 1, 1) + torch.tensor([0.0, 1e4, -1e4, 1.0, 50.0, 0.0]).view(6, 1, 1)
     images = Images(numbers, (numbers[:, 0, 0, 0] > 0).long())
-    model = trained({"network": DENSE}, DataSet("table", ("low", "high"), images, images))
+    model = trained({"network": ONE_LAYER}, DataSet("table", ("low", "high"), images, images))
     assert not model.of_bytes
     compare(model, numbers[320:].numpy())
 
 
 def test_distances_too_large_for_an_exponential(two: DataSet) -> None:
-    model = trained({"network": DENSE, "options": {"representatives": 3, "scale": 1.0}}, two)
+    model = trained({"network": ONE_LAYER, "options": {"representatives": 3, "scale": 1.0}}, two)
     assert isinstance(model.method, Faust)
     for references in model.method.references:
         references.mul_(1000)
@@ -276,12 +283,10 @@ def metadata_of(path: Path) -> dict[str, str]:
 
 def test_a_run_is_exported_by_one_command(run: Run, made: Exported, tmp_path: Path, digits: DataSet) -> None:
     path = tmp_path / "model.onnx"
-    words = [sys.executable, "-m", "faustnet", "export", str(run.folder), str(path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert re.fullmatch(
-        r"written: .*model.onnx, 0.0 MB, and .*model.md\nScores in ONNX Runtime .* at most .*\n", done.stdout
-    )
-    assert done.stderr == ""
+    command = Program(COMMAND, "export", run.folder, path)
+    out, err = command.communicate()
+    assert (command.returncode, err) == (0, "")
+    assert re.fullmatch(r"written: .*model.onnx, 0.0 MB, and .*model.md\nScores in ONNX Runtime .* at most .*\n", out)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model.md", "model.onnx"]
     assert path.read_bytes() == made.path.read_bytes(), "the same model gives the same file"
     onnx.checker.check_model(path, full_check=True)

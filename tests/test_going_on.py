@@ -3,11 +3,8 @@
 import csv
 import json
 import math
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,6 @@ import pytest
 import torch
 
 import faustnet as library
-import killing
 from conftest import Answer
 from faustnet.errors import FaustnetError
 from faustnet.runs.folder import Run
@@ -24,6 +20,7 @@ from faustnet.runs.progress import ConsoleProgress
 from faustnet.runs.session import Stopped
 from faustnet.training.history import Epoch
 from faustnet.training.loop import Diverged, TrainingLoop
+from processes import Program
 from test_distributed import by_hand, ends
 
 Command = Callable[..., Answer]
@@ -154,16 +151,14 @@ def test_an_interrupted_continuation_ends_in_the_same_weights(
 def test_a_continuation_that_is_killed_before_each_file_operation_loses_nothing(tmp_path: Path) -> None:
     program = (
         "import json, pathlib, killing\n"
-        "small = {'network.widths': [16], 'network.embedding': 8, 'network.dropout': 0.1}\n"
+        "small = {'network.widths': [16], 'network.embedding': 8, 'network.dropout': 0.1, 'training.batch_size': 256}\n"
         "recipes = [killing.changed(killing.Recipe(), small | {'training.epochs': epochs}) for epochs in (2, 1)]\n"
         f"print(json.dumps(killing.killed_at_every_point(recipes[0], pathlib.Path({str(tmp_path)!r}), recipes[1])))"
     )
-    places = os.pathsep.join([str(Path(killing.__file__).parent), *sys.path])
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": places}
-    )
-    assert answer.returncode == 0, answer.stderr
-    found = json.loads(answer.stdout.splitlines()[-1])
+    process = Program(program)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    found = json.loads(out.splitlines()[-1])
     assert found["points"] > 20
     assert (found["not_whole"], found["different_after"]) == ([], [])
 

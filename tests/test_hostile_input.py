@@ -6,7 +6,6 @@ import json
 import os
 import runpy
 import struct
-import subprocess
 import sys
 import tarfile
 import threading
@@ -40,6 +39,7 @@ from faustnet.runs.folder import METRICS, Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
 from loaders import LOADERS, PACKED
+from processes import Program
 
 GIB = 1 << 30
 
@@ -273,8 +273,10 @@ def test_a_small_file_never_takes_a_gibibyte(tmp_path: Path) -> None:
     Image.new("RGB", (7_000, 7_000)).save(tmp_path / "large.webp", lossless=True, method=0)
     Image.new("1", (7_000, 7_200)).save(tmp_path / "larger.tif", compression="group4")
     files = sorted(tmp_path.iterdir())
-    done = subprocess.run([sys.executable, "-c", MEASURED, *map(str, files)], capture_output=True, text=True, check=True)
-    said = json.loads(done.stdout)
+    process = Program(MEASURED, *files)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    said = json.loads(out)
     assert max(peak for _, peak in said.values()) < GIB, said
     for name, part in {
         "honest.npz": "expands to 4,096 MiB", "lying.npz": "is not a readable .npz file", "idx.gz": "damaged or not",

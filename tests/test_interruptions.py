@@ -26,7 +26,7 @@ import killing
 from conftest import Answer
 from faustnet.data import load_data
 from faustnet.errors import FaustnetError
-from faustnet.runs.folder import Run
+from faustnet.runs.folder import RECIPE, Run
 from faustnet.runs.model import Model
 from faustnet.runs.progress import ConsoleProgress
 from faustnet.runs.session import Stopped
@@ -35,7 +35,7 @@ from faustnet.system.files import write_whole, writing
 from faustnet.system.locks import LOCK, folder_lock
 from faustnet.training.history import Epoch
 from faustnet.training.loop import Diverged, TrainingLoop
-from processes import Program
+from processes import COMMAND, Program
 
 Command = Callable[..., Answer]
 SMALL = {"network.widths": [16], "network.embedding": 8, "training.batch_size": 256, "network.dropout": 0.1, "data.crop": 1}
@@ -110,7 +110,20 @@ def test_a_run_killed_before_each_operation_on_files_comes_to_the_same(tmp_path:
     assert found["different_after"] == []
 
 
+def trained(folder: Path, recipe: Path, seconds: float | None) -> bool:
+    """Like `killing.trained`, in a fork: most of its life is the training, not imports."""
+    how = ["--resume"] if (folder / RECIPE).exists() else ["--recipe", recipe]
+    process = Program(COMMAND, "train", *how, "--out", folder, "--device", "cpu")
+    process.process.join(seconds)
+    finished = process.returncode is not None
+    process.kill()
+    _, said = process.communicate()
+    assert not finished or process.returncode == 0, said
+    return finished
+
+
 def test_a_process_killed_at_a_random_moment_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(killing, "trained", trained)
     monkeypatch.setitem(killing.KINDS, "small", SMALL | {"training.epochs": 30})
     monkeypatch.setattr(killing, "LEAST", 1)
     monkeypatch.setattr(killing, "KILLS", 1)

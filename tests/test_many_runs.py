@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,12 +23,27 @@ from faustnet.reproduce.worker import JobSpec, Status, answer
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.recipes import Recipe
 from faustnet.system.locks import folder_lock
+from forked_workers import workers_of
 from processes import COMMAND, Program
 
 Command = Callable[..., Answer]
 SMALL = ("--datasets", "digits", "--networks", "2x24", "--recipes", "tuned", "--device", "cpu")
-QUICK_AND_SLOW = ("table1", *SMALL, "--methods", "backprop,faust-tuplet", "--seeds", "1")
+TWO_RUNS = ("table1", *SMALL, "--methods", "backprop", "--seeds", "2")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
+
+
+SECOND = "digits-2x24-backprop-1"
+# In the processes that train: the second run waits after three epochs, until it is stopped or a file is there.
+WAITING = """
+import os, time
+from faustnet.reproduce import claims, worker
+from faustnet.runs import session
+def wait(self, epoch):
+    waits = self.trainer.seed == 1 and epoch.epoch == 3
+    while waits and not self.trainer.stopping and not os.path.exists({!r}):
+        time.sleep(0.01)
+worker.StoppableProgress.epoch, session.SAVE_EVERY, claims.BEAT = wait, 0.0, 0.1
+"""
 
 
 def started(*words: object) -> Program:
@@ -37,11 +51,11 @@ def started(*words: object) -> Program:
 
 
 def started_side_by_side(out: Path) -> tuple[Program, list[int]]:
-    """A quick run and a slow one, as soon as the quick one is done, and the processes that train."""
-    process = started(*QUICK_AND_SLOW, "--jobs", 2, "--out", out)
+    """A command that trains two runs at a time, as soon as the first is done, and the processes that train."""
+    code = f"{WAITING.format(str(out / 'go on'))}\nimport forked_workers\nforked_workers.install()\n{COMMAND}"
+    process = Program(code, "reproduce", *TWO_RUNS, "--jobs", 2, "--out", out, new_session=True)
     assert any("1/2 backprop" in line for line in process.stderr)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return process, [int(child) for child in children if b"loky_posix" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return process, workers_of(process.pid)
 
 
 def results(out: Path) -> dict[str, Any]:
@@ -65,9 +79,9 @@ def test_several_processes_stop_together_and_can_go_on(how: str, faustnet: Comma
     assert process.returncode == (-signal.SIGKILL if how == "kill" else 130)
     assert "Traceback" not in said
     assert ("same command again" in said) == (how != "kill")
-    assert not (tmp_path / "table1/tuned/digits-2x24-faust-tuplet-0.json").exists()
-    assert (tmp_path / "table1/tuned/digits-2x24-faust-tuplet-0.run/checkpoint.safetensors").exists()
-    again = faustnet("reproduce", *QUICK_AND_SLOW, "--out", tmp_path)
+    assert not (tmp_path / f"table1/tuned/{SECOND}.json").exists()
+    assert (tmp_path / f"table1/tuned/{SECOND}.run/checkpoint.safetensors").exists()
+    again = faustnet("reproduce", *TWO_RUNS, "--out", tmp_path)
     assert again.code == 0, again.err
     assert len(results(tmp_path)) == 2
     assert claims_in(tmp_path) == []
@@ -78,21 +92,22 @@ def test_a_run_whose_process_is_killed_is_gone_on_with(tmp_path: Path) -> None:
     process, (one, other) = started_side_by_side(tmp_path)
     for child in (one, other):  # of which one is idle
         os.kill(child, signal.SIGKILL)
+    (tmp_path / "go on").touch()
     _, said = process.communicate()
     assert process.returncode == 0, said
-    assert "2/2 faust-tuplet" in said
-    found = results(tmp_path)["digits-2x24-faust-tuplet-0.json"]
+    assert "2/2 backprop" in said
+    found = results(tmp_path)[f"{SECOND}.json"]
     assert len(found["environment"]["earlier"]) == 1, "it was continued"
     assert len(found["history"]) == found["recipe"]["training"]["epochs"]
     assert claims_in(tmp_path) == []
 
 
 def test_two_commands_share_the_runs_of_one_folder(tmp_path: Path) -> None:
-    words = ("new-classes", "--datasets", "digits", "--classes", "0,1,2,3", "--references", 1, "--device", "cpu")
+    words = ("new-classes", "--datasets", "digits", "--classes", "0,1,2", "--references", 1, "--device", "cpu")
     said = [process.communicate() for process in [started(*words, "--out", tmp_path) for _ in range(2)]]
     begun = [re.findall("(digits without class .*): training", err) for _, err in said]
-    assert sorted(begun[0] + begun[1]) == [f"digits without class {n}, references 1, seed 0" for n in range(4)]
-    assert len(results(tmp_path)) == 4
+    assert sorted(begun[0] + begun[1]) == [f"digits without class {n}, references 1, seed 0" for n in range(3)]
+    assert len(results(tmp_path)) == 3
     assert said[0][0] == said[1][0], "both end with the whole table"
     assert claims_in(tmp_path) == []
 
@@ -128,45 +143,43 @@ def test_a_run_that_ends_its_process_again_and_again_is_given_up_and_the_others_
 
 
 CLUSTER = """
-import dask
+import dask, signal, sys
 from distributed import LocalCluster
-from distributed.utils import get_mp_context
-if __name__ == "__main__":
-    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})  # whose workers start in a moment
-    imported = ["distributed", "sklearn.model_selection", "torch._dynamo", "faustnet.runs.session"]
-    get_mp_context().set_forkserver_preload(imported)
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        print(cluster.scheduler_address, flush=True)
-        input()
+from multiprocessing.forkserver import _forkserver
+_forkserver.ensure_running = lambda: None  # workers are forks of the server that this process comes from
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, preload=sys.argv[1]) as cluster:
+    print(cluster.scheduler_address, flush=True)
+    signal.pause()
 """
 
 
 def test_a_dask_cluster_trains_and_goes_on_when_it_loses_a_worker(faustnet: Command, tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="needs dask: pip install 'faustnet[dask]'")
-    (tmp_path / "cluster.py").write_text(CLUSTER)
-    command = [sys.executable, str(tmp_path / "cluster.py")]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, text=True, **pipes) as cluster:
-        assert cluster.stdout is not None
+    out, go_on = tmp_path / "out", tmp_path / "go on"
+    cluster = Program(CLUSTER, WAITING.format(str(go_on)))
+    try:
         address = cluster.stdout.readline().strip()
-        process = started(*QUICK_AND_SLOW, "--backend", "dask", "--address", address, "--out", tmp_path / "out")
+        process = started(*TWO_RUNS, "--backend", "dask", "--address", address, "--out", out)
         assert any("1/2 backprop" in line for line in process.stderr)
-        (claim,) = (tmp_path / "out/.claims").glob("*faust-tuplet*.lock")
-        owner = claim_on(tmp_path / "out", claim.stem).lease.owner
+        owner = claim_on(out, f"table1-tuned-{SECOND}").lease.owner
         assert owner is not None
         os.kill(owner.pid, signal.SIGKILL)
+        go_on.touch()
         _, said = process.communicate()
+    finally:
         cluster.kill()
+        cluster.communicate()
     assert process.returncode == 0, said
-    assert len(results(tmp_path / "out")["digits-2x24-faust-tuplet-0.json"]["environment"]["earlier"]) == 1
-    answered = faustnet("reproduce", *QUICK_AND_SLOW, "--backend", "dask", "--address", address, "--out", tmp_path / "new")
+    assert len(results(out)[f"{SECOND}.json"]["environment"]["earlier"]) == 1
+    answered = faustnet("reproduce", *TWO_RUNS, "--backend", "dask", "--address", address, "--out", tmp_path / "new")
     assert f"No dask cluster responds at {address}" in answered.sentence
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "nowhere.invalid:8786", "carrier-pigeon://coop", ""])
 def test_an_address_where_nobody_can_be_is_said_to_be_one(address: str, faustnet: Command, tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="needs dask: pip install 'faustnet[dask]'")
-    answered = faustnet("reproduce", *QUICK_AND_SLOW, "--backend", "dask", "--address", address, "--out", tmp_path)
+    answered = faustnet("reproduce", *TWO_RUNS, "--backend", "dask", "--address", address, "--out", tmp_path)
     assert answered.code == 2
     assert "--address" in answered.sentence
 
@@ -176,7 +189,7 @@ def test_a_ray_cluster_trains(faustnet: Command, tmp_path: Path) -> None:
     context = ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         address = context.address_info["gcs_address"]
-        process = started(*QUICK_AND_SLOW, "--backend", "ray", "--address", address, "--out", tmp_path)
+        process = started(*TWO_RUNS, "--backend", "ray", "--address", address, "--out", tmp_path)
         _, said = process.communicate()
     finally:
         ray.shutdown()
@@ -190,7 +203,7 @@ def test_a_package_that_is_missing_is_named(
     name: str, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, {"dask": "distributed"}.get(name, name), None)
-    said = faustnet("reproduce", *QUICK_AND_SLOW, "--backend", name, "--address", "HOST:1", "--out", tmp_path).sentence
+    said = faustnet("reproduce", *TWO_RUNS, "--backend", name, "--address", "HOST:1", "--out", tmp_path).sentence
     assert f"pip install 'faustnet[{name}]'" in said
 
 
@@ -244,6 +257,19 @@ def test_a_claim_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None
     assert not claim.held, "at once on one machine"
     assert claims_in(tmp_path) == []
     assert claim.take()
+
+
+def test_a_worker_whose_command_is_gone_ends_however_its_run_was_stopped(tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from faustnet.reproduce.jobs import Table1Job
+from faustnet.reproduce.worker import JobSpec, answer
+job = Table1Job("tuned", "backprop", "digits", "2x24", 0)
+answer(JobSpec(Path({str(tmp_path)!r}), "cpu", None, "gone", 1, parent=1), job)
+"""
+    process = Program(code)
+    process.communicate()
+    assert process.returncode == 1
 
 
 def test_a_worker_that_cannot_see_the_folder_says_so(tmp_path: Path) -> None:

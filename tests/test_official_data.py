@@ -7,7 +7,6 @@ import os
 import pickle
 import socket
 import struct
-import subprocess
 import sys
 import tarfile
 import threading
@@ -28,6 +27,7 @@ from faustnet.data.download import data_folder, fetch
 from faustnet.data.idx import read_idx
 from faustnet.data.official import cifar10, mnist
 from faustnet.errors import FaustnetError
+from processes import Program
 
 
 def idx(array: np.ndarray, kind: int = 8) -> bytes:
@@ -107,8 +107,7 @@ def test_without_the_packages_for_downloads_known_data_are_read_and_others_are_r
 
 def test_importing_the_package_imports_nothing_that_only_downloads_need() -> None:
     program = "import sys, faustnet.runs.session; print({'pooch', 'platformdirs', 'requests'} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    assert Program(program).communicate() == ("set()\n", "")
 
 
 WHOLE = gzip.compress(idx(np.zeros((10_000,), np.uint8)), 1)

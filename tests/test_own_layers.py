@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d
 
 import faustnet
 from conftest import run_to_end, small_method
@@ -26,7 +27,7 @@ from faustnet.training.evaluation import evaluate
 from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
-from test_export import compare
+from test_export import compare_scores
 
 # Heads that fit
 
@@ -253,11 +254,11 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     ),
     "mixed ids": (
         lambda: METHODS["faust-representative"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2, mixup=0.5),
-        r"^options\.mixup must be 0 for token ids and other whole numbers, which cannot be mixed, got 0\.5",
+        r"^mixup must be 0 for token ids and other whole numbers, which cannot be mixed, got 0\.5",
     ),
     "clustered ids": (
         lambda: METHODS["faust-representative"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2, choice="k-means"),
-        r"^options\.choice must be random for token ids and other whole numbers, .*, got 'k-means'",
+        r"^choice must be random for token ids and other whole numbers, .*, got 'k-means'",
     ),
     "labels among ids": (
         lambda: METHODS["forward-forward"](Network([nn.Embedding(9, 3)], 2, example=IDS), 2),
@@ -282,7 +283,6 @@ def test_a_mistake_is_one_sentence(make: Callable[[], object], said: str) -> Non
 # Bodies that pass on several tensors
 
 WORDS, LENGTH, WIDTH, CLASSES = 11, 6, 8, 4
-OPTIMISER = OptimiserSettings(learning_rate=0.01)
 
 
 class AsTuple:
@@ -381,9 +381,9 @@ def trained(name: str, schedule: str, form: type[AsTuple]) -> dict[str, Tensor]:
     return run_to_end(loop(method, schedule, sentences())).state()[0]
 
 
-def loop(method: LocalMethod, schedule: str, train: Source, **settings: Any) -> TrainingLoop:
+def loop(method: LocalMethod, schedule: str, train: Source, *, rate: float = 0.01, **settings: Any) -> TrainingLoop:
     how = TrainingSettings(**{"epochs": 3, "batch_size": 24, "schedule": schedule, "evaluate_every": 3, **settings})
-    return TrainingLoop(method, train, train, how, OPTIMISER, seed=0)
+    return TrainingLoop(method, train, train, how, OptimiserSettings(learning_rate=rate), seed=0)
 
 
 def assert_equal_states(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
@@ -432,18 +432,17 @@ def test_no_gradient_crosses_a_boundary_in_any_of_the_tensors(form: type[AsTuple
 
 # Transformers
 
-IMAGES = NetworkSettings((16, 16, 16), 8, kind="transformer", heads=2, patch=4)
-LONGEST = 40  # words of an image
+IMAGES = NetworkSettings((16, 16, 16), 8, kind="transformer", head=12, heads=2, patch=4)
+TEXTS = TextShape(16, 65)
 
 
 def written(images: ImageSource) -> ArraySource:
-    """An image as a text: the positions of its bright pixels, from 1, and padding."""
-    bright = images.images.pixels.flatten(1) > 100
-    order = (~bright).int().argsort(dim=1, stable=True)[:, :LONGEST]
-    return ArraySource(torch.where(bright.gather(1, order), order + 1, 0), images.labels, images.class_names)
-
-
-TEXTS = TextShape(LONGEST, 65)
+    """An image as a text: a word for each square of 2×2 pixels that is not dark, its position and one of four
+    brightnesses; and padding."""
+    brightness = (avg_pool2d(images.images.pixels.float(), 2).flatten(1) / 51).long().clamp(max=4)  # (n, 16)
+    words = torch.where(brightness > 0, 4 * torch.arange(16) + brightness, 0)
+    order = (words == 0).int().argsort(dim=1, stable=True)
+    return ArraySource(words.gather(1, order), images.labels, images.class_names)
 
 
 @pytest.fixture(scope="module")
@@ -478,12 +477,12 @@ def test_the_wavefront_trains_a_transformer_as_the_sequential_schedule_does(what
     assert_equal_states(*states)
 
 
-@pytest.mark.parametrize("schedule", ["sequential", "wavefront", "greedy"])
+@pytest.mark.parametrize("schedule", ["sequential", "greedy"])  # the wavefront learns what the sequential schedule does
 def test_a_transformer_learns_texts(schedule: str, source: ImageSource, held_out: ImageSource, digits: DataSet) -> None:
     torch.manual_seed(0)
     train = written(replace(source, images=digits.train))
-    method = build("faust-representative", TEXTS, 10, NetworkSettings((32, 32), 32, kind="transformer", heads=4), {})
-    run_to_end(loop(method, schedule, train, batch_size=64, epochs=8, evaluate_every=8))
+    method = build("faust-representative", TEXTS, 10, NetworkSettings((64, 64), 32, kind="transformer"), {})
+    run_to_end(loop(method, schedule, train, rate=0.003, batch_size=64, epochs=6, evaluate_every=6))
     assert evaluate(method, written(held_out)).accuracy > 0.8
 
 
@@ -503,7 +502,7 @@ def test_padding_does_not_change_a_prediction(source: ImageSource) -> None:
 def test_an_empty_text_has_finite_embeddings_that_no_other_text_changes() -> None:
     torch.manual_seed(0)
     network = embedding_network(TEXTS, IMAGES).eval()
-    numbers = torch.zeros(2, LONGEST, dtype=torch.long)
+    numbers = torch.zeros(2, TEXTS.length, dtype=torch.long)
     numbers[1, :3] = torch.tensor([4, 5, 6])
     for together, alone in zip(network.embeddings(numbers), network.embeddings(numbers[:1]), strict=True):
         assert together.isfinite().all()
@@ -512,9 +511,9 @@ def test_an_empty_text_has_finite_embeddings_that_no_other_text_changes() -> Non
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    network = {"kind": "transformer", "widths": [32, 32], "embedding": 32, "heads": 4, "patch": 2}
-    training = {"epochs": 8, "batch_size": 64, "evaluate_every": 8, "schedule": "sequential"}
-    recipe = {"network": network, "training": training, "optimiser": {"learning_rate": 0.003}}
+    network = {"kind": "transformer", "widths": [32, 32], "embedding": 32, "head": 32, "heads": 4, "patch": 2}
+    training = {"epochs": 4, "batch_size": 64, "evaluate_every": 4, "schedule": "sequential"}
+    recipe = {"network": network, "training": training, "optimiser": {"learning_rate": 0.01}}
     return faustnet.train(recipe, tmp_path_factory.mktemp("runs") / "transformer", device="cpu")
 
 
@@ -523,10 +522,13 @@ def test_a_transformer_learns_images(run: Any, digits: DataSet) -> None:
     assert faustnet.load(run.folder).measure(digits.test)["accuracy"] == run.metrics["test_accuracy"]
 
 
+@pytest.mark.usefixtures("one_operator_table")
 def test_a_transformer_is_exported(run: Any, digits: DataSet, tmp_path: Path) -> None:
-    assert export_run(run, tmp_path / "model.onnx").difference < 1e-4
-    counted = compare(run.model(), digits.test.pixels[:50].numpy())
-    assert counted == sum(run.model().method.multiplications)
+    made = export_run(run, tmp_path / "model.onnx")
+    assert made.difference < 1e-4
+    compare_scores(made.path.read_bytes(), run.model(), digits.test.pixels[:50].numpy())
+    counted = sum(run.model().method.multiplications)
+    assert f"| **multiplications per image** | {counted:,}, in 1 forward pass |" in made.card.read_text()
 
 
 @pytest.mark.parametrize("sample", [(1, 8, 8), TextShape(4, 65)])

@@ -1,9 +1,6 @@
 """A user's own modules learn the same under every schedule and on ranks, with any optimiser and scheduler."""
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +12,10 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 import faustnet
-import own_models
 from faustnet.system.randomness import seeded
 from faustnet.training.optimisers import KnownOptimiser, OwnOptimiser, optimiser_from
 from own_models import BATCH, BLOCKS, CLASSES, adamw, convolutions, data, dense, groups, made, trained, transformer
+from processes import Program, start_ranks
 
 
 def assert_same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
@@ -36,8 +33,9 @@ def sequential() -> dict[str, dict[str, Tensor]]:
 @pytest.fixture(scope="session")
 def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    subprocess.run([*command, own_models.__file__, folder], check=True, timeout=240)
+    ranks = start_ranks(2, "import pathlib, sys, own_models\nown_models.main(pathlib.Path(sys.argv[1]))", folder)
+    errors = [rank.communicate(timeout=240)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], errors
     return folder
 
 
@@ -243,10 +241,10 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_raises_after_the_batch_and_training_can_go_on() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", INTERRUPTED]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.splitlines() == ["interrupted after 2 0 torch.Size([72])", "continued to 4 1"], done.stderr
+    process = Program(INTERRUPTED)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert out.splitlines() == ["interrupted after 2 0 torch.Size([72])", "continued to 4 1"], err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

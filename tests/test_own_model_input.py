@@ -1,10 +1,7 @@
 """A mistake with an own model or own data is one sentence that names the argument, the rule, the value and the remedy."""
 
 import math
-import os
 import re
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import faustnet
 from faustnet.errors import FaustnetError, about_arguments
 from own_models import CLASSES, adamw, convolutions, data, dense, made, trained, transformer
+from processes import start_ranks
 
 X, Y = data()
 
@@ -289,15 +287,12 @@ with faustnet.join_ranks():
         ("faustnet.Trainer(made(), train=(x, y), optimiser=adamw, parallel='rows')", "^.*: parallel must be data, layers"),
     ],
 )
-def test_a_mistake_on_ranks_ends_all_of_them(code: str, said: str, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(FAILING.replace("CODE", code))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode != 0
-    sentences = [line for line in done.stderr.splitlines() if line.startswith("faustnet.errors.FaustnetError")]
-    assert len(sentences) == 1, done.stderr
+def test_a_mistake_on_ranks_ends_all_of_them(code: str, said: str) -> None:
+    ranks = start_ranks(2, FAILING.replace("CODE", code))
+    errors = "".join(rank.communicate(timeout=120)[1] for rank in ranks)
+    assert all(rank.returncode for rank in ranks)
+    sentences = [line for line in errors.splitlines() if line.startswith("faustnet.errors.FaustnetError")]
+    assert len(sentences) == 1, errors
     assert re.search(said, sentences[0])
 
 

@@ -4,10 +4,7 @@ import io
 import json
 import os
 import re
-import signal
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +25,7 @@ from faustnet.runs.session import set_up
 from faustnet.system.devices import free_memory
 from faustnet.system.locks import folder_lock
 from faustnet.training.loop import TrainingLoop
+from processes import Program
 
 CPU = torch.device("cpu")
 SMALL = {"network": {"widths": [40, 30], "embedding": 16}, "training": {"epochs": 2, "batch_size": 64}}
@@ -264,16 +262,16 @@ def test_making_shards_that_was_killed_goes_on_and_is_complete_or_absent(
         "writer.SHARD = 2160\n"
         f"make_shards({str(pictures)!r}, Path({str(folder)!r}), on_images=lambda done, all: time.sleep(done > 30 and 60))"
     )
-    process = subprocess.Popen([sys.executable, "-c", slow])
+    process = Program(slow)
     try:
         deadline = time.monotonic() + 60
         while not (part / "train" / "y-00003.npy").exists():
-            assert process.poll() is None
+            assert process.returncode is None
             assert time.monotonic() < deadline
             time.sleep(0.02)
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.communicate()
     assert not folder.exists()
     kept = {path.relative_to(part): path.stat().st_mtime_ns for path in part.rglob("[xy]-*.npy")}
     assert len(kept) >= 8
@@ -377,8 +375,10 @@ print(peak() - before)
 """
     if not Path("/proc/self/status").exists():
         pytest.skip("only Linux says how much memory was used")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
-    assert int(done.stdout) < 120, "in MB"
+    process = Program(program)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    assert int(out) < 120, "in MB"
 
 
 def test_the_page_says_what_was_measured() -> None:

@@ -1,7 +1,6 @@
 """Files of texts with labels, their tokens, and what is refused."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch
 from faustnet.data import DataSet, TextSettings, Tokeniser, load_data, write_tokens
 from faustnet.data.official import TextFiles
 from faustnet.errors import FaustnetError
+from processes import Program
 
 GOOD = ["a fine film", "a warm and funny film", "what a good story", "good fun", "the best film of the year"]
 BAD = ["a dull film", "a cold and boring story", "what a bad film", "no fun", "the worst film of the year"]
@@ -246,11 +246,10 @@ def test_training_a_tokeniser_gives_the_same_tokens_in_every_process(folder: Pat
     program = (
         "import sys; from faustnet.data import load_data; data = load_data(sys.argv[1]); print(data.tokeniser.definition)"
     )
-    found = {
-        subprocess.run([sys.executable, "-c", program, str(folder)], check=True, capture_output=True).stdout
-        for _ in range(3)
-    }
-    assert len(found) == 1
+    others = [Program(program, folder) for _ in range(2)]
+    own = load_data(str(folder)).tokeniser
+    assert own is not None
+    assert [other.communicate() for other in others] == 2 * [(f"{own.definition}\n", "")]
 
 
 def test_a_token_file_gives_the_same_data_without_the_library(

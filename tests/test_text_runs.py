@@ -212,6 +212,7 @@ def test_the_report_shows_texts_where_it_shows_images(faustnet: Command, run: Ru
     assert "µs per text" in page
 
 
+@pytest.mark.usefixtures("one_operator_table")
 def test_an_exported_model_of_texts_runs_as_its_card_says(
     faustnet: Command,
     run: Run,

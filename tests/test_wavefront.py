@@ -47,6 +47,12 @@ def trainer(
     )
 
 
+@pytest.fixture(scope="module")
+def whole(exact: ImageSource) -> TrainingLoop:
+    """At the end of the sequential schedule."""
+    return run_to_end(trainer("sequential", exact))
+
+
 def stop_after(trained: TrainingLoop, count: int) -> None:
     """Run to the end of a batch."""
     done = 0
@@ -142,14 +148,15 @@ def test_it_is_the_same_with_every_optimiser(optimiser: str, exact: ImageSource)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 7, 14])
-def test_a_run_that_is_put_down_has_drained_and_can_be_taken_up_by_either_schedule(count: int, exact: ImageSource) -> None:
+def test_a_run_that_is_put_down_has_drained_and_can_be_taken_up_by_either_schedule(
+    count: int, exact: ImageSource, whole: TrainingLoop
+) -> None:
     """Also where fewer batches are on their way than there are layers."""
     one, other = trainer("wavefront", exact), trainer("sequential", exact)
     for each in (one, other):
         stop_after(each, count)
     assert_same(one, other)
     state = one.state()
-    whole = run_to_end(trainer("sequential", exact))
     for schedule in ("wavefront", "sequential"):
         continued = trainer(schedule, exact)
         continued.restore(*state)
@@ -163,22 +170,21 @@ def test_there_may_be_one_layer_or_more_layers_than_batches(widths: tuple[int, .
     assert_same(one, other)
 
 
-def test_a_run_that_has_not_begun_can_be_taken_up_by_either_schedule(exact: ImageSource) -> None:
-    whole = run_to_end(trainer("sequential", exact))
+def test_a_run_that_has_not_begun_can_be_taken_up_by_either_schedule(exact: ImageSource, whole: TrainingLoop) -> None:
     for schedule in ("wavefront", "sequential"):
         continued = trainer(schedule, exact)
         continued.restore(*trainer("sequential", exact).state())
         assert_same(run_to_end(continued), whole)
 
 
-def test_a_run_that_is_put_down_twice_in_one_epoch(exact: ImageSource) -> None:
+def test_a_run_that_is_put_down_twice_in_one_epoch(exact: ImageSource, whole: TrainingLoop) -> None:
     one = trainer("wavefront", exact)
     for _ in range(2):
         stop_after(one, 2)
         continued = trainer("wavefront", exact)
         continued.restore(*one.state())
         one = continued
-    assert_same(run_to_end(one), run_to_end(trainer("sequential", exact)))
+    assert_same(run_to_end(one), whole)
 
 
 def test_a_state_of_another_network_is_refused(exact: ImageSource) -> None:

@@ -4,6 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from os import PathLike
 from typing import Any, ClassVar, get_type_hints
 
@@ -42,6 +43,22 @@ def check_network(network: Network, classes: int) -> None:
         f"network must be a faustnet.Network, got {type(network).__name__}: make one with Network(blocks, example=…).",
     )
     require(isinstance(classes, int) and classes >= 1, f"classes must be a whole number of at least 1, got {classes!r}.")
+
+
+@cache
+def _options(method: type) -> dict[str, Any]:
+    parameters = inspect.signature(method).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+@cache
+def _option_types(method: "type[Method]") -> dict[str, Any]:
+    hints = get_type_hints(method.__init__)
+    for name in method.options():
+        require(
+            name in hints, f"Option {name!r} of {method.__name__} has no type annotation: add one, such as {name}: float."
+        )
+    return {name: hints[name] for name in method.options()}
 
 
 class Method(nn.Module, ABC):
@@ -85,18 +102,12 @@ class Method(nn.Module, ABC):
     @classmethod
     def options(cls) -> dict[str, Any]:
         """Return the options and their defaults."""
-        parameters = inspect.signature(cls).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+        return dict(_options(cls))
 
     @classmethod
     def option_types(cls) -> dict[str, Any]:
         """Return the annotated types of the options."""
-        hints = get_type_hints(cls.__init__)
-        for name in cls.options():
-            require(
-                name in hints, f"Option {name!r} of {cls.__name__} has no type annotation: add one, such as {name}: float."
-            )
-        return {name: hints[name] for name in cls.options()}
+        return dict(_option_types(cls))
 
     @property
     def voters(self) -> list[str]:

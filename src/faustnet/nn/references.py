@@ -66,6 +66,8 @@ def choose_representatives(
 def medoids(rows: Tensor, count: int) -> Tensor:
     """Cluster rows by k-means with k-means++ initialisation, and return the position of the row closest to the mean of each
     cluster. (n, d) → (count,), all different"""
+    if count == len(rows):
+        return torch.arange(count, device=rows.device)
     centres = rows[torch.randint(len(rows), (1,))]
     for _ in range(count - 1):
         nearest = squared_distances(rows, centres).amin(dim=1).clamp_min(0)

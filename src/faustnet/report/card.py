@@ -3,10 +3,11 @@
 import html
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import PurePath
 from typing import Any
 
-from jinja2 import Environment, PackageLoader
+from jinja2 import Environment, PackageLoader, Template
 from markupsafe import Markup
 from rich.filesize import decimal
 
@@ -21,10 +22,7 @@ def render_card(about: dict[str, Any]) -> str:
     """Return the card of a model that `export_run` describes, as Markdown."""
     confusion = about["metrics"]["confusion"]
     by_class, errors = _by_class(confusion, about["class_names"]), _errors(confusion, about["class_names"])
-    templates = Environment(
-        loader=PackageLoader("faustnet.report", ""), finalize=text, trim_blocks=True, keep_trailing_newline=True
-    )
-    return templates.get_template("card.md.jinja").render(
+    return _template().render(
         about,
         dataset=TITLES.get(about["recipe"]["dataset"], about["dataset"]),
         noun="text" if about["vocabulary"] else "image",
@@ -42,6 +40,14 @@ def render_card(about: dict[str, Any]) -> str:
         start=_start(about["recipe"]),
         percent=_percent,
     )
+
+
+@cache
+def _template() -> Template:
+    templates = Environment(
+        loader=PackageLoader("faustnet.report", ""), finalize=text, trim_blocks=True, keep_trailing_newline=True
+    )
+    return templates.get_template("card.md.jinja")
 
 
 def text(value: object) -> str:

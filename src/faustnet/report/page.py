@@ -6,11 +6,12 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from faustnet.errors import FaustnetError
 from faustnet.version import VERSION
@@ -30,15 +31,20 @@ def render_page(runs: list[dict[str, Any]]) -> str:
     best: dict[str, float] = {}  # accuracy on each data set
     for run in runs:
         best[run["dataset"]] = max(best.get(run["dataset"], 0.0), run["metrics"]["test_accuracy"])
-    templates = Environment(
-        loader=PackageLoader("faustnet.report", ""), autoescape=True, trim_blocks=True, undefined=StrictUndefined
-    )
-    templates.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    page = templates.get_template("page.html").render(
+    page = _template().render(
         runs=runs, columns=_columns, best=best, json=json, data=_page_data(runs), version=VERSION,
         hashes=" ".join(map(_hash, (plotly, script))), plotly=plotly, script=script, style=style,
     )  # fmt: skip
     return page.encode(errors="replace").decode()
+
+
+@cache
+def _template() -> Template:
+    templates = Environment(
+        loader=PackageLoader("faustnet.report", ""), autoescape=True, trim_blocks=True, undefined=StrictUndefined
+    )
+    templates.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return templates.get_template("page.html")
 
 
 def plotly_script() -> str:

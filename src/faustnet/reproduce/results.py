@@ -77,7 +77,8 @@ class ResultTable:
                 raise FaustnetError(
                     f"{path} is not a result of 'faustnet reproduce {self.name}' ({error}): move or delete it."
                 ) from None
-            if job.file(out) == path and is_done(job, out):
+            if job.file(out) == path:
+                _check_recipe(path, result, job)
                 found.append(result)
         return found
 
@@ -146,11 +147,15 @@ def is_done(job: Job, out: Path) -> bool:
     path = job.file(out)
     if not path.exists():
         return False
-    for key, (before, now) in differences(recipe_from(read_result(path)["recipe"]), job.recipe).items():
+    _check_recipe(path, read_result(path), job)
+    return True
+
+
+def _check_recipe(path: Path, result: dict[str, Any], job: Job) -> None:
+    for key, (before, now) in differences(recipe_from(result["recipe"]), job.recipe).items():
         raise FaustnetError(
             f"{path} was made with {key} = {before!r} instead of {now!r}: move or delete it, or choose another --out."
         )
-    return True
 
 
 def accuracy(result: dict[str, Any]) -> float:

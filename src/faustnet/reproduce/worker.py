@@ -178,6 +178,13 @@ def answer(spec: JobSpec, job: Job) -> Outcome:
     """Attempt a job in a worker, and return every error that the command can report to its user."""
     if spec.parent is not None:
         _end_with_parent()
+    outcome = _guarded_attempt(spec, job)
+    if spec.parent not in (None, os.getppid()):
+        os._exit(1)  # the command is gone, and nobody would end this worker
+    return outcome
+
+
+def _guarded_attempt(spec: JobSpec, job: Job) -> Outcome:
     try:
         require(
             spec.version == VERSION,
@@ -193,8 +200,6 @@ def answer(spec: JobSpec, job: Job) -> Outcome:
             raise
         return Outcome(job, Status.LOST, FaustnetError(OUT_OF_MEMORY))
     except KeyboardInterrupt:  # this worker got a signal to end
-        if spec.parent not in (None, os.getppid()):
-            os._exit(1)  # the command is gone
         return Outcome(job, Status.STOPPED)
 
 

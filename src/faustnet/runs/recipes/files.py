@@ -3,6 +3,7 @@
 import json
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,12 @@ def shipped_recipe(name: str) -> dict[str, Any]:
 
 def shipped_recipes() -> list[str]:
     """Return the names of the recipes that come with the package."""
-    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.toml"))
+    return list(_shipped_names())
+
+
+@cache
+def _shipped_names() -> tuple[str, ...]:
+    return tuple(sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.toml")))
 
 
 def kinds_of_recipes() -> list[str]:

@@ -110,8 +110,9 @@ def join_ranks() -> Iterator[None]:
         _leave(_ranks, code, quiet.getvalue())
         raise
     except BaseException as error:
-        _ranks.watch.wait_for_news()
         is_sentence = isinstance(error, FaustnetError)
+        if not is_sentence:
+            _ranks.watch.wait_for_news()
         if _ranks.is_first or not is_sentence:  # rank 0 prints the sentences of the other ranks
             traceback.print_exc(file=sys.__stderr__)
         _leave(_ranks, 1, f"faustnet: {error if is_sentence else repr(error)}")
