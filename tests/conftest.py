@@ -16,6 +16,7 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported: its kernels then run on the CPU
 
+import processes
 from faustnet.cli import main
 from faustnet.data import DataSet, ImageSource, Scaling, load_data
 from faustnet.methods import Method, build
@@ -26,6 +27,12 @@ from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.settings import TrainingSettings
 
 SMALL = NetworkSettings((64, 48), 32)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput") and session.config.getoption("numprocesses", None):
+        return  # the tests run in other processes
+    processes.warm_up()
 
 
 @pytest.fixture(scope="session")

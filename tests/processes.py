@@ -6,7 +6,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TextIO
@@ -78,9 +78,14 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def run_file(file: Path, *words: object) -> Program:
+def run_file(file: Path, *words: object, cwd: Path | None = None, env: Mapping[str, str] = {}) -> Program:
     """Like `python FILE WORDS`."""
-    return Program(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')", *words)
+    return Program(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')", *words, cwd=cwd, env=env)
+
+
+def warm_up() -> None:
+    """Let the server import what it imports while the tests are collected."""
+    forkserver.ensure_running()
 
 
 def _rest(file: TextIO) -> str:
