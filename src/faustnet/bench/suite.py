@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from faustnet.bench import convolutions, memory, prediction, steps
+from faustnet.bench import convolutions, memory, prediction, residual_memory, steps
 from faustnet.bench.starts import Work, measure
 from faustnet.bench.steps import Case
 from faustnet.data import load_data
@@ -114,7 +114,11 @@ def measure_memory(bench: Bench) -> Entries:
         bench.say("The part memory was skipped: on a CPU it runs on Linux only.")
         return {}
     about = "{layers:3} layers, {system:24} peak memory {peak:8.1f} MiB more than at the start".format
-    return {"memory": memory.measure(bench.device, lambda line: bench.say(about(**line)))}
+    deep = "{blocks:3} residual blocks, {system:24} peak memory without weights and optimiser state {beside:8.1f} MiB".format
+    return {
+        "memory": memory.measure(bench.device, lambda line: bench.say(about(**line))),
+        "residual_memory": residual_memory.measure(bench.device, lambda line: bench.say(deep(**line))),
+    }
 
 
 def measure_prediction(bench: Bench) -> Entries:
