@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conftest import Answer
-from faustnet.bench import memory, suite
+from faustnet.bench import memory, residual_memory, suite
 from faustnet.bench import starts as bench_starts
 from faustnet.bench.steps import Case
 
@@ -91,6 +91,17 @@ def test_the_peak_is_that_of_a_process_of_its_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(memory, "DEPTHS", (4,))
     (found,) = memory.measure(torch.device("cpu"), lambda line: None)
     assert found["peak"] == pytest.approx(sum(found[part] for part in ("weights", "gradients", "optimiser")), rel=0.5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is measured on Linux only")
+def test_the_sequential_schedule_keeps_one_residual_block_and_backprop_all() -> None:
+    few, many = (
+        {system: residual_memory.measure_one(system, blocks, torch.device("cpu")) for system in residual_memory.SYSTEMS}
+        for blocks in (6, 12)
+    )
+    assert many["sequential"]["activations"] == pytest.approx(few["sequential"]["activations"], rel=0.1)
+    assert many["backprop"]["activations"] > 1.8 * few["backprop"]["activations"]
+    assert many["backprop, checkpointed"]["activations"] < many["backprop"]["activations"] / 3
 
 
 @pytest.mark.parametrize("name", ["cpu", "h200"])
