@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Backprop,
         CollaborativeFF,
         CwC,
+        DeepSupervision,
         FaustCentroid,
         FaustPrototype,
         FaustRepresentative,
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     from faustnet.training.trainer import Callback, Trainer
 
 __all__ = [
-    "FFCM", "Backprop", "Callback", "CollaborativeFF", "CwC", "FaustCentroid", "FaustClassifier", "FaustPrototype",
-    "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "ForwardForward", "LocalMethod", "Method",
-    "Model", "Network", "Run", "SymBa", "Trainer", "Trifecta", "__version__", "data", "join_ranks", "load", "losses",
-    "methods", "nn", "testing", "train",
+    "FFCM", "Backprop", "Callback", "CollaborativeFF", "CwC", "DeepSupervision", "FaustCentroid", "FaustClassifier",
+    "FaustPrototype", "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "ForwardForward",
+    "LocalMethod", "Method", "Model", "Network", "Run", "SymBa", "Trainer", "Trifecta", "__version__", "data",
+    "join_ranks", "load", "losses", "methods", "nn", "testing", "train",
 ]  # fmt: skip
 
 _MODULES = ("data", "losses", "methods", "nn", "testing")

@@ -9,6 +9,7 @@ from faustnet.methods.base import STATISTICS_IMAGES, Method, evaluating
 from faustnet.methods.centroid import FaustCentroid
 from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.cwc import CwC
+from faustnet.methods.deep_supervision import DeepSupervision
 from faustnet.methods.faust import Faust, FaustRepresentative
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
@@ -31,6 +32,7 @@ METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
         Backprop,
+        DeepSupervision,
         ForwardForward,
         SymBa,
         FFCM,
