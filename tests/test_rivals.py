@@ -1,11 +1,18 @@
 """Deep supervision and the published local methods that FAUST is compared with."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 
 from conftest import started
 from faustnet.data import ImageSource
+from faustnet.errors import FaustnetError
+from faustnet.methods.mono_forward import MonoForward
 from faustnet.nn.architectures import NetworkSettings
+from faustnet.nn.modules import BatchNorm
+from faustnet.nn.network import Network
 
 DENSE = NetworkSettings((24, 20, 16), 12)
 VGG = NetworkSettings((8, 12, 16), 10, length="unit", kind="vgg", pools=(1, 3), head=6)
@@ -48,3 +55,49 @@ def test_deep_supervision_predicts_as_faust_does(source: ImageSource) -> None:
     x, _ = batch(source)
     assert torch.equal(deep.eval().scores(x), faust.eval().scores(x))
     assert deep.voters == deep.learners == ["layer 1", "layer 2", "layer 3"]
+
+
+def cross_entropy(goodness: torch.Tensor, y: torch.Tensor) -> float:
+    """Image by image."""
+    total = 0.0
+    for own, label in zip(goodness.tolist(), y.tolist(), strict=True):
+        total -= math.log(math.exp(own[label]) / sum(map(math.exp, own)))
+    return total / len(y)
+
+
+def test_mono_forwards_goodness_is_the_activation_times_a_matrix(source: ImageSource) -> None:
+    """G = ReLU(W x + b) Mᵀ, with the activation of the layer before as x."""
+    method = started("mono-forward", source, DENSE).double()
+    x, y = batch(source)
+    losses, scores = torch.cat(list(method.losses(x.double(), y))), method.scores(x.double())
+    rows = x.double().flatten(1)
+    for layer, loss, found in zip(method.network, losses, scores, strict=True):
+        rows = (rows @ layer.body.linear.weight.T + layer.body.linear.bias).clamp_min(0)
+        goodness = rows @ layer.head.weight.T
+        torch.testing.assert_close(found, goodness)
+        assert loss.item() == pytest.approx(cross_entropy(goodness, y))
+
+
+def test_mono_forwards_matrix_multiplies_all_values_of_feature_maps(source: ImageSource) -> None:
+    method = started("mono-forward", source, VGG).double()
+    x, y = batch(source)
+    losses, maps = torch.cat(list(method.losses(x.double(), y))), x.double()
+    for layer, loss, side in zip(method.network, losses, (4, 4, 2), strict=True):
+        maps = layer.body(maps)
+        matrix = layer.head[1].weight.view(10, side, side, -1)  # (C, h, w, channels)
+        goodness = torch.einsum("rchw,khwc->rk", maps, matrix)
+        assert loss.item() == pytest.approx(cross_entropy(goodness, y))
+
+
+def test_mono_forward_has_batch_norm_if_the_network_has(source: ImageSource) -> None:
+    method = started("mono-forward", source, replace(DENSE, norm="batch"))
+    assert all(isinstance(layer.body.norm, BatchNorm) for layer in method.network)
+
+
+def test_mono_forward_refuses_other_networks() -> None:
+    with pytest.raises(FaustnetError, match=r"^network\.kind must be dense, vgg or residual for mono-forward, got 'trans"):
+        MonoForward.make_network((1, 8, 8), 10, NetworkSettings((8, 8), kind="transformer"))
+    blocks = [torch.nn.Linear(6, 5), torch.nn.Linear(5, 4)]
+    with pytest.raises(FaustnetError, match=r"^network must have embeddings of 3 values .*, got \[7, 7\]: use Network\("):
+        MonoForward(Network(blocks, 7, example=torch.zeros(1, 6)), 3)
+    assert len(MonoForward(Network(blocks, 3, example=torch.zeros(1, 6)), 3).network) == 2

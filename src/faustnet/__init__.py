@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ForwardForward,
         LocalMethod,
         Method,
+        MonoForward,
         SymBa,
         Trifecta,
     )  # fmt: skip
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FFCM", "Backprop", "Callback", "CollaborativeFF", "CwC", "DeepSupervision", "FaustCentroid", "FaustClassifier",
     "FaustPrototype", "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "ForwardForward",
-    "LocalMethod", "Method", "Model", "Network", "Run", "SymBa", "Trainer", "Trifecta", "__version__", "data",
+    "LocalMethod", "Method", "Model", "MonoForward", "Network", "Run", "SymBa", "Trainer", "Trifecta", "__version__", "data",
     "join_ranks", "load", "losses", "methods", "nn", "testing", "train",
 ]  # fmt: skip
 

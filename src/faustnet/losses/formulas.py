@@ -54,7 +54,7 @@ def goodness_by_group(activity: Tensor, classes: int, channels: int) -> Tensor:
 
 
 def competitive_loss(by_class: Tensor, labels: Tensor) -> Tensor:
-    """CwC loss, −log(exp(G_y) / Σ exp(G_c)), of the goodness of each class. (…, B, C), (…, B) → (…)"""
+    """CwC and Mono-Forward loss, −log(exp(G_y) / Σ exp(G_c)), of the goodness of each class. (…, B, C), (…, B) → (…)"""
     return tuplet_loss(-by_class, labels)
 
 

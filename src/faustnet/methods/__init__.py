@@ -14,6 +14,7 @@ from faustnet.methods.faust import Faust, FaustRepresentative
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
 from faustnet.methods.local import LocalMethod
+from faustnet.methods.mono_forward import MonoForward
 from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.prototype import FaustPrototype
 from faustnet.methods.source import Source, some_positions
@@ -38,6 +39,7 @@ METHODS: dict[str, type[Method]] = {
         FFCM,
         CollaborativeFF,
         CwC,
+        MonoForward,
         Trifecta,
         FaustTriplet,
         FaustTuplet,
