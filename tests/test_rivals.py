@@ -9,10 +9,13 @@ import torch
 from conftest import started
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
+from faustnet.losses import polar_log_odds
 from faustnet.methods.mono_forward import MonoForward
+from faustnet.methods.sffa import SFFA
 from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.modules import BatchNorm
 from faustnet.nn.network import Network
+from faustnet.system.randomness import seeded
 
 DENSE = NetworkSettings((24, 20, 16), 12)
 VGG = NetworkSettings((8, 12, 16), 10, length="unit", kind="vgg", pools=(1, 3), head=6)
@@ -101,3 +104,50 @@ def test_mono_forward_refuses_other_networks() -> None:
     with pytest.raises(FaustnetError, match=r"^network must have embeddings of 3 values .*, got \[7, 7\]: use Network\("):
         MonoForward(Network(blocks, 7, example=torch.zeros(1, 6)), 3)
     assert len(MonoForward(Network(blocks, 3, example=torch.zeros(1, 6)), 3).network) == 2
+
+
+def test_sffas_probability_and_loss_written_out(source: ImageSource) -> None:
+    """p = G⁺ / (G⁺ + G⁻), −log p with the correct label and −log(1 − p) with a wrong one, row by row."""
+    method = started("sffa", source, DENSE).double()
+    x, y = batch(source, 9)
+    with seeded(3):
+        losses = torch.cat(list(method.losses(x.double(), y)))
+    with seeded(3):
+        rows = method.rows(x.double(), y)
+    for activity, loss in zip(method.network.embeddings(rows), losses, strict=True):
+        total = 0.0
+        for number, row in enumerate(activity.tolist()):
+            half = len(row) // 2
+            positive, negative = (sum(value**2 for value in part) / half for part in (row[:half], row[half:]))
+            share = positive / (positive + negative)
+            total -= math.log(share if number < 9 else 1 - share)
+        assert loss.item() == pytest.approx(total / 18, rel=1e-4)
+
+
+def test_sffa_tries_every_label_and_sums_probabilities(source: ImageSource) -> None:
+    method = started("sffa", source, DENSE).eval()
+    x, _ = batch(source, 5)
+    scores = method.scores(x)
+    for label in range(10):
+        rows = method.with_labels(x, torch.full((5,), label))
+        for layer, activity in enumerate(method.network.embeddings(rows)):
+            positive, negative = (half.square().mean(dim=1) for half in activity.chunk(2, dim=1))
+            torch.testing.assert_close(scores[layer, :, label], positive / (positive + negative), rtol=1e-4, atol=1e-5)
+
+
+def test_rows_without_activity_are_positive_with_probability_one_half() -> None:
+    activity = torch.zeros(3, 8, requires_grad=True)
+    odds = polar_log_odds(activity)
+    odds.sum().backward()
+    assert odds.tolist() == [0, 0, 0]
+    assert activity.grad is not None
+    assert activity.grad.isfinite().all()
+
+
+def test_sffa_refuses_units_that_cannot_be_halved() -> None:
+    with pytest.raises(FaustnetError, match=r"^network\.widths must be even for sffa, .*, got \[20, 15\]"):
+        SFFA.make_network((1, 8, 8), 10, NetworkSettings((20, 15)))
+    with pytest.raises(FaustnetError, match=r"^network must have an even number of units .*, got \[5\]"):
+        SFFA(Network([torch.nn.Linear(6, 5)], example=torch.zeros(1, 6)), 3)
+    with pytest.raises(FaustnetError, match=r"^activity must have an even number of units, at least 2, got 3"):
+        polar_log_odds(torch.zeros(2, 3))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from faustnet.estimator import FaustClassifier
     from faustnet.methods import (
         FFCM,
+        SFFA,
         Backprop,
         CollaborativeFF,
         CwC,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from faustnet.training.trainer import Callback, Trainer
 
 __all__ = [
-    "FFCM", "Backprop", "Callback", "CollaborativeFF", "CwC", "DeepSupervision", "FaustCentroid", "FaustClassifier",
+    "FFCM", "SFFA", "Backprop", "Callback", "CollaborativeFF", "CwC", "DeepSupervision", "FaustCentroid", "FaustClassifier",
     "FaustPrototype", "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "ForwardForward",
     "LocalMethod", "Method", "Model", "MonoForward", "Network", "Run", "SymBa", "Trainer", "Trifecta", "__version__", "data",
     "join_ranks", "load", "losses", "methods", "nn", "testing", "train",

@@ -17,6 +17,7 @@ from faustnet.methods.local import LocalMethod
 from faustnet.methods.mono_forward import MonoForward
 from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.prototype import FaustPrototype
+from faustnet.methods.sffa import SFFA
 from faustnet.methods.source import Source, some_positions
 from faustnet.methods.symba import SymBa
 from faustnet.methods.trifecta import Trifecta
@@ -36,6 +37,7 @@ METHODS: dict[str, type[Method]] = {
         DeepSupervision,
         ForwardForward,
         SymBa,
+        SFFA,
         FFCM,
         CollaborativeFF,
         CwC,
