@@ -30,7 +30,7 @@ VARIANTS = [(name, {}) for name in METHODS] + [
     ("backprop", {"mixup": 0.2}),
 ]
 LOCAL = [(name, options) for name, options in VARIANTS if issubclass(METHODS[name], LocalMethod)]
-CROSSING = ("backprop", "trifecta")  # whose gradients pass from layer to layer
+CROSSING = ("backprop", "deep-supervision", "trifecta")  # whose gradients pass from layer to layer
 FAST = OptimiserSettings(learning_rate=3e-3)
 every_method = pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
 every_local_method = pytest.mark.parametrize(("name", "options"), LOCAL, ids=str)

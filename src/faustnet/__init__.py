@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from faustnet.estimator import FaustClassifier
     from faustnet.methods import (
         FFCM,
+        SFFA,
         Backprop,
         CollaborativeFF,
         CwC,
+        DeepSupervision,
         FaustCentroid,
         FaustPrototype,
         FaustRepresentative,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         ForwardForward,
         LocalMethod,
         Method,
+        MonoForward,
         SymBa,
         Trifecta,
     )  # fmt: skip
@@ -37,10 +40,10 @@ if TYPE_CHECKING:
     from faustnet.training.trainer import Callback, Trainer
 
 __all__ = [
-    "FFCM", "Backprop", "Callback", "CollaborativeFF", "CwC", "FaustCentroid", "FaustClassifier", "FaustPrototype",
-    "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "ForwardForward", "LocalMethod", "Method",
-    "Model", "Network", "Run", "SymBa", "Trainer", "Trifecta", "__version__", "data", "join_ranks", "load", "losses",
-    "methods", "nn", "testing", "train",
+    "FFCM", "SFFA", "Backprop", "Callback", "CollaborativeFF", "CwC", "DeepSupervision", "FaustCentroid", "FaustClassifier",
+    "FaustPrototype", "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "ForwardForward",
+    "LocalMethod", "Method", "Model", "MonoForward", "Network", "Run", "SymBa", "Trainer", "Trifecta", "__version__", "data",
+    "join_ranks", "load", "losses", "methods", "nn", "testing", "train",
 ]  # fmt: skip
 
 _MODULES = ("data", "losses", "methods", "nn", "testing")

@@ -12,6 +12,7 @@ from faustnet.losses.formulas import (
     marginal_contrastive_loss,
     mixed,
     paired_squared_distances,
+    polar_log_odds,
     similarity_matching_loss,
     soft_minimum,
     squared_distances,
@@ -31,8 +32,8 @@ from faustnet.losses.objective import (
 __all__ = [
     "Contrastive", "Objective", "ReferenceTuplet", "SimilarityMatching", "Term", "competitive_loss", "goodness",
     "goodness_by_group", "goodness_loss", "marginal_contrastive_loss", "mixed", "paired_squared_distances",
-    "reference_tuplet_loss", "similarity_matching_loss", "soft_minimum", "squared_distances", "symmetric_loss",
-    "triplet_loss", "tuplet_loss",
+    "polar_log_odds", "reference_tuplet_loss", "similarity_matching_loss", "soft_minimum", "squared_distances",
+    "symmetric_loss", "triplet_loss", "tuplet_loss",
 ]  # fmt: skip
 
 __getattr__ = moved_names(__name__)

@@ -22,6 +22,7 @@ from faustnet.errors import FaustnetError, require
 from faustnet.losses.checks import check_floating, check_labels, check_margin, check_pairs, check_tuplet_options
 
 SMALLEST_LENGTH = 1e-12  # of a row that is divided by its length, as in torch
+POLAR_EPSILON = 1e-6  # added to the goodness of each half, so that the odds of a row without activity are 1
 NEVER_IGNORED = torch.iinfo(torch.int64).min  # PyTorch's default, -100, would give a loss of 0
 
 
@@ -42,6 +43,16 @@ def symmetric_loss(positive: Tensor, negative: Tensor, sharpness: float) -> Tens
     return functional.softplus(-sharpness * (positive - negative)).mean(dim=-1)
 
 
+def polar_log_odds(activity: Tensor) -> Tensor:
+    """SFFA: return log(G⁺ / G⁻) of each row, where G⁺ is the mean square of the first half of the units and G⁻ that of the
+    second half. Its sigmoid is the probability G⁺ / (G⁺ + G⁻) that the label is correct. (…, B, units) → (…, B)"""
+    units = activity.shape[-1]
+    require(units >= 2 and units % 2 == 0, f"activity must have an even number of units, at least 2, got {units}.")
+    squares = exact(activity, "activity").square().unflatten(-1, (2, -1)).mean(dim=-1)
+    positive, negative = (squares + POLAR_EPSILON).log().unbind(dim=-1)
+    return positive - negative
+
+
 def goodness_by_group(activity: Tensor, classes: int, channels: int) -> Tensor:
     """CwC goodness: for each class, return the mean square over all pixels of the channels that belong to the class.
 
@@ -57,7 +68,7 @@ def goodness_by_group(activity: Tensor, classes: int, channels: int) -> Tensor:
 
 
 def competitive_loss(by_class: Tensor, labels: Tensor) -> Tensor:
-    """CwC loss, −log(exp(G_y) / Σ exp(G_c)), of the goodness of each class. (…, B, C), (…, B) → (…)"""
+    """CwC and Mono-Forward loss, −log(exp(G_y) / Σ exp(G_c)), of the goodness of each class. (…, B, C), (…, B) → (…)"""
     return tuplet_loss(-by_class, labels)
 
 

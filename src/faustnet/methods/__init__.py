@@ -9,12 +9,15 @@ from faustnet.methods.base import STATISTICS_IMAGES, Method, evaluating
 from faustnet.methods.centroid import FaustCentroid
 from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.cwc import CwC
+from faustnet.methods.deep_supervision import DeepSupervision
 from faustnet.methods.faust import Faust, FaustRepresentative
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
 from faustnet.methods.local import LocalMethod
+from faustnet.methods.mono_forward import MonoForward
 from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.prototype import FaustPrototype
+from faustnet.methods.sffa import SFFA
 from faustnet.methods.source import Source, some_positions
 from faustnet.methods.symba import SymBa
 from faustnet.methods.trifecta import Trifecta
@@ -31,11 +34,14 @@ METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
         Backprop,
+        DeepSupervision,
         ForwardForward,
         SymBa,
+        SFFA,
         FFCM,
         CollaborativeFF,
         CwC,
+        MonoForward,
         Trifecta,
         FaustTriplet,
         FaustTuplet,

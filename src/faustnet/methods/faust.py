@@ -128,32 +128,8 @@ class FaustSharedReferences(Faust):
         self.objective.enter_epoch(progress)
 
 
-class FaustRepresentative(FaustSharedReferences, LocalMethod):
-    """Section IV.C of the paper: the references of each class are K fixed training images, its representatives, in
-    training and in prediction.
-
-    They pass through the layers together with each batch, which then has B + C·K rows. The gradient flows through their
-    embeddings too; otherwise the loss diverges.
-
-    Options:
-        representatives: Number of representatives per class (K).
-        chosen: Positions of the representatives in the training set (without the validation images), instead of `choice`.
-        choice: How representatives are chosen: "random", which depends on the seed; or "k-means", which clusters the images
-            of each class and takes the image closest to each cluster centre.
-        scale: Factor of the squared distances in the loss.
-        final_scale: Scale in the last epoch; it changes geometrically over the epochs. 0: constant scale.
-        label_smoothing: Label smoothing of the tuplet loss.
-        contrast: Weight of an additional supervised contrastive loss.
-        temperature: Temperature of the contrastive loss.
-        matching: Weight of an additional similarity matching loss, which fits the cosine similarities of the embeddings in
-            a batch to those of their one-hot labels.
-        mixup: α of MixUp, which mixes pairs of images and their labels; 0 for no MixUp. The contrastive loss then uses the
-            label with the larger share.
-    """
-
-    name: ClassVar[str] = "faust-representative"
-    title: ClassVar[str] = "FAUST-representative tuplet"
-    summary: ClassVar[str] = "tuplet loss of the distances to K fixed training images of every class (K = 1 by default)"
+class RepresentativeMethod(FaustSharedReferences):
+    """Base class of the methods whose references are embedded training images; see `FaustRepresentative` for the options."""
 
     def __init__(
         self,
@@ -211,15 +187,9 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
     def feed_from(self, train: Source) -> None:
         self.compared = train.plain(self.positions)
 
-    @property
-    def blends_images(self) -> bool:
-        return self.mixing.on
-
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the anchors, mixed if MixUp is on, then the representatives. (B, …) → (B + C · K, …)"""
         return join_rows(self.mixing.blend(x), self.compared)
-
-    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
 
     def finish(self, train: Source) -> None:
         self.references.set(self.network.embeddings(self.images))
@@ -227,6 +197,41 @@ class FaustRepresentative(FaustSharedReferences, LocalMethod):
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
         images = repeat_rows(examples, self.count)
         return {**super().new_class(examples, references), "images": images}
+
+
+class FaustRepresentative(RepresentativeMethod, LocalMethod):
+    """Section IV.C of the paper: the references of each class are K fixed training images, its representatives, in
+    training and in prediction.
+
+    They pass through the layers together with each batch, which then has B + C·K rows. The gradient flows through their
+    embeddings too; otherwise the loss diverges.
+
+    Options:
+        representatives: Number of representatives per class (K).
+        chosen: Positions of the representatives in the training set (without the validation images), instead of `choice`.
+        choice: How representatives are chosen: "random", which depends on the seed; or "k-means", which clusters the images
+            of each class and takes the image closest to each cluster centre.
+        scale: Factor of the squared distances in the loss.
+        final_scale: Scale in the last epoch; it changes geometrically over the epochs. 0: constant scale.
+        label_smoothing: Label smoothing of the tuplet loss.
+        contrast: Weight of an additional supervised contrastive loss.
+        temperature: Temperature of the contrastive loss.
+        matching: Weight of an additional similarity matching loss, which fits the cosine similarities of the embeddings in
+            a batch to those of their one-hot labels.
+        mixup: α of MixUp, which mixes pairs of images and their labels; 0 for no MixUp. The contrastive loss then uses the
+            label with the larger share.
+    """
+
+    name: ClassVar[str] = "faust-representative"
+    title: ClassVar[str] = "FAUST-representative tuplet"
+    summary: ClassVar[str] = "tuplet loss of the distances to K fixed training images of every class (K = 1 by default)"
+
+    @property
+    def blends_images(self) -> bool:
+        return self.mixing.on
+
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
 
 
 __getattr__ = moved_names(__name__)

@@ -1,6 +1,7 @@
 """Base classes of the Forward-Forward methods, whose layers receive images together with a label."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -56,12 +57,15 @@ class LabelMethod(Method):
         labels = torch.arange(self.classes, device=x.device).repeat(len(x))
         return self.with_labels(x.repeat_interleave(self.classes, dim=0), labels)
 
-    def goodness_by_label(self, x: Tensor) -> Tensor:
-        """Return the goodness of each layer with each label, by C forward passes. (B, …) → (layers, B, C)"""
+    def goodness_by_label(self, x: Tensor, measure: Callable[[Tensor], Tensor] = goodness) -> Tensor:
+        """Return the goodness of each layer with each label, by C forward passes. (B, …) → (layers, B, C)
+
+        `measure` returns the goodness of the rows of a layer's activation, (B, units) → (B,).
+        """
         by_label = []
         for label in range(self.classes):
             labels = torch.full((x.shape[0],), label, device=x.device)  # len(x) would fix the batch size of an export
-            by_label.append(torch.stack([goodness(f) for f in self.network.embeddings(self.with_labels(x, labels))]))
+            by_label.append(torch.stack([measure(f) for f in self.network.embeddings(self.with_labels(x, labels))]))
         return torch.stack(by_label, dim=2)
 
 

@@ -200,7 +200,7 @@ def _dense_network(shape: tuple[int, int, int], settings: NetworkSettings, proje
 
 def _conv_network(shape: tuple[int, int, int], settings: NetworkSettings, project: bool) -> Network:
     layers: list[Layer] = []
-    for inputs, channels, side, pool in _convolutions(shape, settings):
+    for inputs, channels, side, pool in convolutions(shape, settings):
         last = len(layers) + 1 == len(settings.widths)
         head = ConvHead(channels, side, settings.head) if project or last else None
         body = ConvBody(inputs, channels, pool=pool, residual=settings.kind == "residual")
@@ -241,15 +241,13 @@ def goodness_conv_network(shape: Shape, settings: NetworkSettings, *, norm_first
     require(settings.kind == "vgg", f"network.kind must be vgg for this method, got {settings.kind!r}.")
     shape = image_shape(shape, settings)
     layers: list[Layer] = []
-    for inputs, channels, _, pool in _convolutions(shape, settings):
+    for inputs, channels, _, pool in convolutions(shape, settings):
         body = GoodnessConvBody(inputs, channels, pool=pool, groups=groups if len(layers) % 2 else 1, norm_first=norm_first)
         layers.append(Layer(body, PixelHead(), dropout=settings.dropout if layers else settings.input_dropout))
     return Network(layers, example=torch.zeros(1, *shape), dropout=settings.dropout)
 
 
-def _convolutions(
-    shape: tuple[int, int, int], settings: NetworkSettings
-) -> Iterator[tuple[int, int, tuple[int, int], bool]]:
+def convolutions(shape: tuple[int, int, int], settings: NetworkSettings) -> Iterator[tuple[int, int, tuple[int, int], bool]]:
     """Yield of each convolutional layer the channels of its input and of its output, the height and width of its output,
     and whether it pools."""
     inputs, height, width = shape

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from faustnet.nn.bodies import DenseBody, RmsBody
+from faustnet.nn.bodies import DenseBody, ReluBody, RmsBody
 from faustnet.nn.layers import Layer, scaled
 from faustnet.nn.modules import EPSILON, BatchNorm, CastModule, Linear, relu_norm, unit_rms
 
@@ -118,6 +118,13 @@ class BatchedDense(BatchedLayers):
         return (hidden - mean) * ((variance + EPSILON).rsqrt() * gain) + offset
 
 
+class BatchedRelu(BatchedLayers):
+    """Layers with a `ReluBody`."""
+
+    def body(self, rows: Sequence[Tensor]) -> Tensor:
+        return functional.relu(self.linear(rows), inplace=True)
+
+
 class BatchedRms(BatchedLayers):
     """Layers with an `RmsBody`."""
 
@@ -125,7 +132,11 @@ class BatchedRms(BatchedLayers):
         return functional.relu(self.linear([unit_rms(part) for part in rows]))
 
 
-BATCHED: dict[type[nn.Module], type[BatchedLayers]] = {DenseBody: BatchedDense, RmsBody: BatchedRms}
+BATCHED: dict[type[nn.Module], type[BatchedLayers]] = {
+    DenseBody: BatchedDense,
+    ReluBody: BatchedRelu,
+    RmsBody: BatchedRms,
+}
 
 
 def batch_key(layer: Layer) -> Hashable | None:

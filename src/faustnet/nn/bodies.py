@@ -30,6 +30,20 @@ class DenseBody(nn.Module):
         return functional.relu(self.norm(self.linear(rows.flatten(1))), inplace=True)
 
 
+class ReluBody(nn.Module):
+    """Linear and ReLU, without a norm. Rows of any shape are flattened."""
+
+    batch_settings: Hashable = ()
+
+    def __init__(self, inputs: int, width: int):
+        super().__init__()
+        self.linear = Linear(inputs, width)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(R, …) → (R, width)"""
+        return functional.relu(self.linear(rows.flatten(1)), inplace=True)
+
+
 class RmsBody(nn.Module):
     """Forward-Forward's layer: divide each input row by its root mean square, then linear and ReLU. Rows of any shape are
     flattened.

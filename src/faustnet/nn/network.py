@@ -176,6 +176,12 @@ class Network(nn.Module):
             del passed
             yield embedding
 
+    def joint_embeddings(self, rows: Tensor) -> Iterator[Tensor]:
+        """Yield the embedding of each layer in turn, with a graph through all layers up to it. (R, …) → (R, e_i)"""
+        for layer in self:
+            rows, embedding = layer(rows)
+            yield embedding
+
     def forward(self, rows: Tensor) -> Tensor:
         """Return the activation of the last layer, with a graph through all layers. (R, …) → (R, …)"""
         return activation(self._through(rows)[0])
