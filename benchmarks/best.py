@@ -2,12 +2,16 @@
 
     python benchmarks/best.py add results/best-study.json cifar10/mlp --base tuned/cifar10/faust-representative \\
         'network.widths=[800,800,800,800]' data.flip=true         add a trial: a recipe with some changed keys
+    python benchmarks/best.py draw results/best-study.json cifar10/mlp --base best/cifar10/mlp --trials 10 --epochs 100
+                                                                  add equal trials of FAUST, backprop and deep supervision
     python benchmarks/best.py run results/best-study.json --jobs 6 --seconds 500   train the trials without a result
     python benchmarks/best.py show results/best-study.json        list all trials, the best of every study first
     python benchmarks/best.py write results/best-study.json       write the best trials to recipes/best/DATASET/NAME.toml
 
 A study is the search for one recipe, DATASET/NAME, or its twin, DATASET/NAME-backprop. With --epochs, a trial is shorter
-or longer than the final recipe. The file is written after each trial; run the command again to continue.
+or longer than the final recipe. `draw` adds the same random settings (benchmarks/search.py) to a study and to its twins with
+the endings -backprop and -deep-supervision; where a study has such trials, its recipe is the best of them, and no other
+trial counts. The file is written after each trial; run the command again to continue.
 """
 
 import argparse
@@ -33,9 +37,11 @@ from faustnet.runs.recipes import (
     to_toml,
 )
 from faustnet.system.devices import choose_device
+from search import ARMS, arm, draws
 from trials import RECIPES, Trial, best_of, read, run, save, write_recipe
 
 FAMILY = "best/"
+EQUAL = "equal"  # mark of trials with the same draws for all arms
 
 
 def recipe_of(study: str, base: str | None, changes: dict[str, Any]) -> Recipe:
@@ -58,10 +64,14 @@ def stated(recipe: Recipe) -> dict[str, Any]:
     return {"method": recipe.method, **{key: mine for key, (mine, _) in found.items()}}
 
 
-def add(path: Path, study: str, base: str | None, assignments: list[str], epochs: int | None) -> None:
-    """Add a trial to the file. A trial based on a best/ recipe stores all its keys, because that recipe may change."""
+def check_study(study: str) -> None:
     if not re.fullmatch(r"[a-z0-9-]+/[a-z0-9-]+", study) or study.split("/")[0] not in DATASETS:
         raise FaustnetError(f"A study is DATASET/NAME, e.g. cifar10/mlp, with one of {', '.join(DATASETS)}; not {study!r}.")
+
+
+def add(path: Path, study: str, base: str | None, assignments: list[str], epochs: int | None) -> None:
+    """Add a trial to the file. A trial based on a best/ recipe stores all its keys, because that recipe may change."""
+    check_study(study)
     changes = dict(map(assigned, assignments))
     if base is not None and base.startswith(FAMILY):
         base, changes = None, stated(recipe_of(study, base, changes))
@@ -78,6 +88,30 @@ def add(path: Path, study: str, base: str | None, assignments: list[str], epochs
     trials.append(trial)
     save(path, trials)
     print(f"{study}, trial {trial['number']}: {recipe.method}, {recipe.training.epochs} epochs")
+
+
+def draw(path: Path, study: str, base: str | None, count: int, epochs: int | None) -> None:
+    """Add trials with the same drawn settings to a study and to its twins. They are marked as equal tuning."""
+    check_study(study)
+    recipe, trials = recipe_of(study, base, {}), read(path)
+    if any(trial["study"] == study and trial.get("tuning") == EQUAL for trial in trials):
+        raise FaustnetError(f"{path} has drawn trials of {study} already: run them, or remove them from the file.")
+    for ending, method in ARMS.items():
+        first = sum(other["study"] == study + ending for other in trials)
+        for number, settings in enumerate(draws(study, recipe, count), start=first):
+            trials.append(
+                {
+                    "study": study + ending,
+                    "number": number,
+                    "base": None,
+                    "changes": stated(changed(arm(recipe, method), settings)),
+                    **({"epochs": epochs} if epochs else {}),
+                    "tuning": EQUAL,
+                    "validation_accuracy": None,
+                }
+            )
+        print(f"{study}{ending}: {count} trials")
+    save(path, trials)
 
 
 def line(trial: Trial) -> str:
@@ -98,10 +132,13 @@ def write(path: Path) -> None:
 
 
 def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:
-    """Return the best trial and the number of trials of every study with results."""
+    """Return the best trial and the number of trials of every study with results. Where trials were drawn for equal tuning,
+    the others do not count."""
+    drawn = {trial["study"] for trial in trials if trial.get("tuning") == EQUAL}
     measured: dict[str, list[Trial]] = {}
     for trial in trials:
-        if trial["validation_accuracy"] is not None:
+        counts = trial["study"] not in drawn or trial.get("tuning") == EQUAL
+        if counts and trial["validation_accuracy"] is not None:
             measured.setdefault(trial["study"], []).append(trial)
     return {study: (best_of(mine), len(mine)) for study, mine in measured.items()}
 
@@ -124,12 +161,13 @@ def recipe_text(best: Trial, count: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=["add", "run", "show", "write"])
+    parser.add_argument("verb", choices=["add", "draw", "run", "show", "write"])
     parser.add_argument("file", type=Path)
     parser.add_argument("study", nargs="?", default="", help="study of the new trial, DATASET/NAME")
     parser.add_argument("changes", nargs="*", metavar="key=value", help="keys that differ from the base")
     parser.add_argument("--base", help="an included recipe (default: the default settings)")
     parser.add_argument("--epochs", type=int, help="epochs of this trial only")
+    parser.add_argument("--trials", type=int, default=10, help="trials to draw for each arm")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no new trial after this time")
@@ -137,6 +175,8 @@ def main() -> None:
     try:
         if given.verb == "add":
             add(given.file, given.study, given.base, given.changes, given.epochs)
+        elif given.verb == "draw":
+            draw(given.file, given.study, given.base, given.trials, given.epochs)
         elif given.verb == "run":
             run(given.file, trial_recipe, line, given.jobs, choose_device(given.device).type, given.seconds)
         elif given.verb == "show":

@@ -13,7 +13,7 @@ import beyond
 import new_classes
 from conftest import run_to_end
 from faustnet.data import DataSet
-from faustnet.runs.recipes import Recipe, changed, recipe_from, shipped_recipe
+from faustnet.runs.recipes import Recipe, changed, dotted, recipe_from, shipped_recipe
 from faustnet.runs.session import set_up
 
 SMALL = ("network.widths=[24,16]", "network.embedding=8", "training.batch_size=64")
@@ -202,3 +202,38 @@ def test_the_page_of_new_classes_is_made_of_both_studies(tmp_path: Path) -> None
     assert "| MNIST, 1 | k-means | 10 | 70.00 ± 4.50 | 80.00 | 98.00 | 96.50 | −1.50 | 95.00 |" in page
     assert "AUROC of FAUST: 97.50 ± 0.50 on MNIST. AUROC of backprop's largest softmax probability: 93.00 ± 0.50" in page
     assert page.index("| first layer | 97.50 ± 0.50 |") < page.index("| softmax | 93.00 ± 0.50 |"), "FAUST comes first"
+
+
+def test_all_arms_of_equal_tuning_get_the_same_draws_and_only_these_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "study.json"
+    base = ("--base", "best/digits/mlp")
+    search(monkeypatch, "add", file, "digits/mlp", *base)
+    search(monkeypatch, "draw", file, "digits/mlp", *base, "--trials", 4, "--epochs", 5)
+    trials = best.read(file)
+    arms = {
+        method: [best.trial_recipe(trial) for trial in trials[1:] if trial["changes"]["method"] == method]
+        for method in ("faust-representative", "backprop", "deep-supervision")
+    }
+    assert [len(recipes) for recipes in arms.values()] == [4, 4, 4]
+    assert {trial["study"] for trial in trials} == {"digits/mlp", "digits/mlp-backprop", "digits/mlp-deep-supervision"}
+    drawn = [
+        "network.dropout", "optimiser.learning_rate", "optimiser.weight_decay", "options.label_smoothing", "options.mixup",
+        "data.cutout",
+    ]  # fmt: skip
+    for recipes in zip(*arms.values(), strict=True):
+        settings = [[dotted(recipe)[key] for key in drawn] for recipe in recipes]
+        assert settings[0] == settings[1] == settings[2]
+        assert {recipe.training.epochs for recipe in recipes} == {5}
+    rates = {recipe.optimiser.learning_rate for recipe in arms["backprop"]}
+    assert len(rates) == 4, "which differ"
+    with pytest.raises(SystemExit, match="has drawn trials of digits/mlp already"):
+        search(monkeypatch, "draw", file, "digits/mlp", *base)
+
+    for number, trial in enumerate(trials):
+        trial["validation_accuracy"] = 0.9 if number == 0 else number / 100
+    chosen = best.chosen(trials)
+    assert {study: (trial["number"], count) for study, (trial, count) in chosen.items()} == {
+        "digits/mlp": (4, 4), "digits/mlp-backprop": (3, 4), "digits/mlp-deep-supervision": (3, 4),
+    }  # fmt: skip
