@@ -19,7 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -34,8 +34,8 @@ from PIL import Image
 from rich.console import Console
 from safetensors.torch import save
 
-from faustnet.data import DataSet, Images, cifar, load_data, read_image
-from faustnet.data.cifar import read_batch
+from faustnet.data import DataSet, Images, load_data, read_image
+from faustnet.data.cifar import CIFAR10, cifar100_format, read_batch, read_class_names
 from faustnet.data.download import unpack_folder
 from faustnet.data.idx import read_idx
 from faustnet.data.npz import ARRAYS
@@ -49,7 +49,7 @@ from faustnet.runs.session import set_up
 from faustnet.runs.tensor_file import ABOUT, pack
 
 AS_IT_IS, PACKED = b"\0", b"\1"
-SMALL = {"IMAGES": 10, "VALUES": 12}  # size of a CIFAR-10 batch here, instead of 10,000 and 3,072
+SMALL = {"images": 10, "values": 12}  # size of a CIFAR batch here, instead of 10,000 or 50,000 and 3,072
 MEMBERS = ("a", "b")
 RUN_FILES = (METRICS, HISTORY, ENVIRONMENT)
 CPU = torch.device("cpu")
@@ -82,7 +82,7 @@ def read_idx_bytes(data: bytes, folder: Path) -> None:
 
 
 def cifar_seeds() -> list[bytes]:
-    images, values = SMALL["IMAGES"], SMALL["VALUES"]
+    images, values = SMALL["images"], SMALL["values"]
     data = np.arange(images * values, dtype=np.uint8).reshape(images, values)
     content = {"batch_label": "a test", "data": data, "labels": list(range(images)), "filenames": ["a", "b"]}
     return [pickle.dumps(content, protocol) for protocol in (2, 3, 4)]
@@ -91,10 +91,33 @@ def cifar_seeds() -> list[bytes]:
 def read_cifar_bytes(data: bytes, folder: Path) -> None:
     path = folder / "data_batch_1"
     path.write_bytes(data)
-    with mock.patch.multiple(cifar, **SMALL):
-        images, labels = read_batch(path)
+    images, labels = read_batch(path, replace(CIFAR10, **SMALL))
     assert images.shape == (10, 12)
     assert set(labels) <= set(range(10))
+
+
+def cifar100_seeds() -> list[bytes]:
+    images, values = SMALL["images"], SMALL["values"]
+    data = np.arange(images * values, dtype=np.uint8).reshape(images, values)
+    content = {"data": data, "fine_labels": list(range(90, 100)), "coarse_labels": list(range(10, 20)), "filenames": ["a"]}
+    names = {f"{kind}_label_names": [f"{kind} {n}" for n in range(count)] for kind, count in (("fine", 100), ("coarse", 20))}
+    forms = ((b"\0", content), (b"\1", names), (b"\2", content), (b"\3", names))
+    return [form + pickle.dumps(part, protocol) for protocol in (2, 4) for form, part in forms]
+
+
+def read_cifar100_bytes(data: bytes, folder: Path) -> None:
+    """Read a file as the first byte says: images and fine labels, names, images and coarse labels, or names of groups."""
+    path = folder / "cifar"
+    path.write_bytes(data[1:])
+    labels, classes = (("fine", 100), ("coarse", 20))[data[:1] in b"\2\3"]
+    if data[:1] in b"\0\2":
+        images, numbers = read_batch(path, replace(cifar100_format(10, labels), **SMALL))
+        assert images.shape == (10, 12)
+        assert set(numbers) <= set(range(classes))
+    else:
+        names = read_class_names(path, labels)
+        assert len(set(names)) == classes
+        "".join(names).encode()
 
 
 def tar_of(members: dict[str, bytes], kinds: dict[str, bytes] | None = None) -> bytes:
@@ -548,6 +571,7 @@ def change_arrays(data: bytes, random: Random) -> bytes:
 LOADERS = {
     "idx": Loader("MNIST files", idx_seeds, read_idx_bytes),
     "cifar": Loader("CIFAR-10 batches", cifar_seeds, read_cifar_bytes),
+    "cifar100": Loader("CIFAR-100 files", cifar100_seeds, read_cifar100_bytes),
     "archive": Loader("downloaded archives", archive_seeds, read_archive_bytes),
     "image": Loader("image files", image_seeds, read_image_bytes),
     "npz": Loader("`.npz` files", npz_seeds, read_npz_bytes, change_arrays),
@@ -558,3 +582,4 @@ LOADERS = {
     "run": Loader("JSON files of a run", run_seeds, read_run_bytes, change_json),
     "names": Loader("names in pages and terminal output", names_seeds, read_name_bytes),
 }
+NOT_FUZZED = {"cifar100"}  # loaders that results/fuzzing.json has no run of yet

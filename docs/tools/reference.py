@@ -139,10 +139,10 @@ def pages() -> dict[Path, str]:
 def commands() -> Iterator[str]:
     yield COMMANDS
     for name, command in sorted(_leaves(typer.main.get_command(app), "faustnet")):
-        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        needed = [p for p in command.params if p.param_type_name == "argument" or p.required]
         yield f"## {name}"
         yield inspect.cleandoc(command.help)
-        yield "```text\n" + " ".join([name, *map(_usage, arguments), "[OPTIONS]"]) + "\n```"
+        yield "```text\n" + " ".join([name, *map(_usage, needed), "[OPTIONS]"]) + "\n```"
         rows = [[f"`{_names(p)}`", _cell(p.help), _default(p)] for p in command.params if p.name != "help"]
         yield table(["option", "description", "default"], rows)
 
@@ -156,9 +156,12 @@ def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from _leaves(below, f"{name} {word}")
 
 
-def _usage(argument: Any) -> str:
-    word = argument.name.upper() + ("…" if argument.nargs != 1 else "")
-    return word if argument.required else f"[{word}]"
+def _usage(parameter: Any) -> str:
+    several = parameter.nargs != 1 or getattr(parameter, "multiple", False)
+    word = parameter.name.upper() + ("…" if several else "")
+    if parameter.param_type_name == "option":
+        word = f"{parameter.opts[0]} {word}"
+    return word if parameter.required else f"[{word}]"
 
 
 def _names(parameter: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from faustnet.cli import classes, commands, package, reproduce, tokens, training
+from faustnet.cli import classes, commands, compare, package, reproduce, tokens, training
 from faustnet.errors import OUT_OF_MEMORY, FaustnetError, printable, require
 from faustnet.version import VERSION
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 for _command in (  # in the order of --help
     training.train,
     commands.evaluate,
+    compare.compare,
     commands.predict,
     commands.report,
     commands.votes,
@@ -37,7 +38,7 @@ for _command in (  # in the order of --help
     tokens.tokens,
     package.bench,
 ):
-    app.command()(_command)
+    app.command(cls=compare.CompareCommand if _command is compare.compare else None)(_command)
 app.add_typer(reproduce.reproduce, name="reproduce")
 
 

@@ -17,7 +17,7 @@ RECIPE: dict[str, Any] = {
     "training.schedule": "auto",
 }
 RECIPES = ("cifar10", "digits", "mnist", "best/DATASET/NAME", "paper/METHOD", "tuned/DATASET/METHOD")
-DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10", "sst2", "trec")
+DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "cifar100-coarse", "sst2", "trec")
 LARGEST_IMAGE = 512  # pixels per side
 KEPT_SIZE, COMMON_SIZE = 64, 32  # pixels per side
 BENCH_PARTS = ("steps", "scaling", "prediction", "memory", "convolutions", "early-exit", "training")

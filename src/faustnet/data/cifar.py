@@ -1,9 +1,10 @@
-"""CIFAR-10 batches. They are pickles, which can run arbitrary code, so only the few operations that image data needs are
-allowed, and the functions of numpy that a batch refers to are recorded instead of called."""
+"""Files of CIFAR-10 and CIFAR-100. They are pickles, which can run arbitrary code, so only the few operations that image
+data needs are allowed, and the functions of numpy that a file refers to are recorded instead of called."""
 
 import io
 import pickle
 import pickletools
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,6 @@ import numpy as np
 from faustnet.errors import FaustnetError
 from faustnet.system.files import read_limited
 
-IMAGES, VALUES, CLASSES = 10_000, 3 * 32 * 32, 10
-LARGEST = 64 << 20  # bytes; an official batch has 31 million
-STEPS = 200_000  # operations in a pickle; an official batch has 30,000
 OPERATIONS = {
     "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "BINSTRING",
     "SHORT_BINSTRING", "BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "EMPTY_LIST", "APPEND",
@@ -31,23 +29,65 @@ FUNCTIONS = {
 }
 
 
-def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read a batch file. → images (10000, 3072), bytes in the order red, green, blue; labels (10000,)"""
+@dataclass(frozen=True)
+class BatchFormat:
+    """Contents of a batch file: images with labels, and the limits of its size."""
+
+    dataset: str  # for error messages
+    images: int
+    label_key: str
+    classes: int
+    values: int = 3 * 32 * 32  # bytes of an image
+    largest: int = 64 << 20  # bytes; an official batch of 10,000 images has 31 million
+    operations: int = 200_000  # of the pickle; an official batch of CIFAR-10 has 30,000
+
+
+CIFAR10 = BatchFormat("CIFAR-10", 10_000, "labels", 10)
+
+
+def cifar100_format(images: int, labels: str) -> BatchFormat:
+    """Return the format of a file of CIFAR-100, train or test, with "fine" labels (100 classes) or "coarse" ones (20)."""
+    classes = {"fine": 100, "coarse": 20}[labels]
+    limits = {"largest": 320 << 20, "operations": 1_000_000}  # the official file train has 155 million and 200,000
+    return BatchFormat("CIFAR-100", images, f"{labels}_labels", classes, **limits)
+
+
+def read_batch(path: Path, form: BatchFormat = CIFAR10) -> tuple[np.ndarray, np.ndarray]:
+    """Read a batch file. → images (n, 3072), bytes in the order red, green, blue; labels (n,)"""
     try:
-        pickled = read_limited(path, LARGEST)
-        _check_operations(pickled)
-        content = _Unpickler(io.BytesIO(pickled), encoding="latin1").load()
-        return _images(content["data"]), _labels(content["labels"])
+        content = _unpickle(path, form.largest, form.operations)
+        return _images(content["data"], form), _labels(content[form.label_key], form)
     except Exception as error:  # a damaged pickle can raise any exception
-        raise FaustnetError(f"{path} is not a CIFAR-10 batch ({error}): delete it to download CIFAR-10 again.") from None
+        raise _damaged(path, f"a {form.dataset} batch", error, form.dataset) from None
 
 
-def _check_operations(pickled: bytes) -> None:
+def read_class_names(path: Path, labels: str) -> tuple[str, ...]:
+    """Read the names of the "fine" or "coarse" classes from the file meta of CIFAR-100."""
+    form = cifar100_format(0, labels)
+    try:
+        names = _unpickle(path, largest=1 << 16, operations=1_000)[f"{labels}_label_names"]
+        if type(names) is not list or any(type(name) is not str or not name for name in names):
+            raise ValueError("its class names must be a list of strings that are not empty")
+        if len(names) != form.classes or len(set(names)) != form.classes:
+            raise ValueError(f"its {labels} class names must be {form.classes} different strings")
+        "".join(names).encode()  # fails if there is invalid Unicode
+        return tuple(names)
+    except Exception as error:  # a damaged pickle can raise any exception
+        raise _damaged(path, "the file of CIFAR-100's class names", error, form.dataset) from None
+
+
+def _damaged(path: Path, what: str, error: Exception, dataset: str) -> FaustnetError:
+    return FaustnetError(f"{path} is not {what} ({error}): delete it to download {dataset} again.")
+
+
+def _unpickle(path: Path, largest: int, operations: int) -> Any:
+    pickled = read_limited(path, largest)
     for number, (operation, _, _) in enumerate(pickletools.genops(pickled)):
-        if number == STEPS:
-            raise ValueError(f"it has more than {STEPS:,} operations")
+        if number == operations:
+            raise ValueError(f"it has more than {operations:,} operations")
         if operation.name not in OPERATIONS:
             raise ValueError(f"it contains the operation {operation.name}, which image data does not need")
+    return _Unpickler(io.BytesIO(pickled), encoding="latin1").load()
 
 
 class _Call:
@@ -80,18 +120,18 @@ class _Unpickler(pickle._Unpickler):  # in Python: the one in C allocates memory
         return partial(_Call, name)
 
 
-def _images(array: _Call) -> np.ndarray:
-    """Return the images, (10000, 3072), from the state of an array: (version, shape, dtype, column order, raw bytes)."""
+def _images(array: _Call, form: BatchFormat) -> np.ndarray:
+    """Return the images, (n, 3072), from the state of an array: (version, shape, dtype, column order, raw bytes)."""
     _, shape, dtype, column_order, raw = array.state
-    found = (array.name, dtype.name, dtype.arguments[0], shape, column_order)
-    if found != ("_reconstruct", "dtype", "u1", (IMAGES, VALUES), False):
-        raise ValueError(f"its images must be {IMAGES}×{VALUES} bytes")
+    found, expected = (array.name, dtype.name, dtype.arguments[0], shape, column_order), (form.images, form.values)
+    if found != ("_reconstruct", "dtype", "u1", expected, False):
+        raise ValueError(f"its images must be {form.images}×{form.values} bytes")
     text = raw.arguments[0] if isinstance(raw, _Call) else raw
-    return np.frombuffer(text.encode("latin1") if isinstance(text, str) else text, np.uint8).reshape(IMAGES, VALUES)
+    return np.frombuffer(text.encode("latin1") if isinstance(text, str) else text, np.uint8).reshape(expected)
 
 
-def _labels(labels: list[int]) -> np.ndarray:
-    allowed = set(range(CLASSES))
-    if type(labels) is not list or len(labels) != IMAGES or not all(type(n) is int and n in allowed for n in labels):
-        raise ValueError(f"its labels must be {IMAGES} integers from 0 to {CLASSES - 1}")
+def _labels(labels: list[int], form: BatchFormat) -> np.ndarray:
+    allowed = set(range(form.classes))
+    if type(labels) is not list or len(labels) != form.images or not all(type(n) is int and n in allowed for n in labels):
+        raise ValueError(f"its labels must be {form.images} integers from 0 to {form.classes - 1}")
     return np.array(labels)

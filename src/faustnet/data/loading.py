@@ -19,7 +19,9 @@ IMAGE_SETS: dict[str, tuple[Callable[[Path | None], DataSet], str]] = {
     "digits": (official.digits, "1,797 grey-scale images of digits, 8×8 pixels; included in scikit-learn, no download"),
     "mnist": (official.mnist, "70,000 grey-scale images of digits, 28×28 pixels; 11 MB to download"),
     "fashion-mnist": (official.fashion_mnist, "70,000 grey-scale images of clothes, 28×28 pixels; 30 MB to download"),
-    "cifar10": (official.cifar10, "60,000 colour photographs, 32×32 pixels; 170 MB to download"),
+    "cifar10": (official.cifar10, "60,000 colour photographs in 10 classes, 32×32 pixels; 170 MB to download"),
+    "cifar100": (official.cifar100, "60,000 colour photographs in 100 classes, 32×32 pixels; 169 MB to download"),
+    "cifar100-coarse": (official.cifar100_coarse, "the images of cifar100 in 20 groups of 5 classes; the same download"),
 }
 TEXT_SETS: dict[str, tuple[Callable[[Path | None, TextSettings], DataSet], str]] = {
     "sst2": (official.sst2, "9,613 sentences of film reviews, positive or negative; not downloaded, see docs/text.md"),

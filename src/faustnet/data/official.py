@@ -1,12 +1,14 @@
 """Built-in data sets: where their files are stored and downloaded from, and what they must contain."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from faustnet.data.cifar import read_batch
+from faustnet.data.cifar import cifar100_format, read_batch, read_class_names
 from faustnet.data.download import data_folder, fetch, unpack_folder
 from faustnet.data.idx import read_idx
 from faustnet.data.images import DataSet, Images
@@ -21,6 +23,9 @@ FASHION_NAMES = (
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 CIFAR10_MD5 = "c58f30108f718f92721af3b95e74349a"
+CIFAR100_URL = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
+CIFAR100_MD5 = "eb9058c3a382ffc7106e4002c42a8d85"
+CIFAR100_IMAGES = {"train": 50_000, "test": 10_000}  # by file name
 
 
 def digits(data_dir: Path | None) -> DataSet:
@@ -97,14 +102,34 @@ def cifar10(data_dir: Path | None, url: str = CIFAR10_URL, md5: str = CIFAR10_MD
     folder = data_folder(data_dir) / "cifar-10-batches-py"
     names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
     if not all((folder / name).exists() for name in names):
-        archive = folder.with_name("cifar-10-python.tar.gz")
-        if not archive.exists():
-            fetch([url], md5, archive)
-        unpack_folder(archive, md5, folder, [*names, "batches.meta"])
+        _fetch_folder(folder, [*names, "batches.meta"], folder.with_name("cifar-10-python.tar.gz"), url, md5)
     pixels, labels = map(np.concatenate, zip(*(read_batch(folder / name) for name in names), strict=True))
     images, numbers = torch.from_numpy(pixels).view(-1, 3, 32, 32), torch.from_numpy(labels).long()
     train, test = (Images(images[part], numbers[part]) for part in (slice(50_000), slice(50_000, None)))
     return DataSet("cifar10", CIFAR10_NAMES, train, test)
+
+
+def cifar100(data_dir: Path | None, url: str = CIFAR100_URL, md5: str = CIFAR100_MD5, labels: str = "fine") -> DataSet:
+    """Return CIFAR-100: 60,000 colour images of 32×32 pixels, in DATA/cifar-100-python/. `labels` is "fine" for the 100
+    classes, or "coarse" for their 20 groups."""
+    folder = data_folder(data_dir) / "cifar-100-python"
+    if not all((folder / name).exists() for name in (*CIFAR100_IMAGES, "meta")):
+        _fetch_folder(folder, [*CIFAR100_IMAGES, "meta"], folder.with_name("cifar-100-python.tar.gz"), url, md5)
+    class_names, parts = read_class_names(folder / "meta", labels), []
+    for name, count in CIFAR100_IMAGES.items():
+        pixels, numbers = read_batch(folder / name, cifar100_format(count, labels))
+        parts.append(Images(torch.tensor(pixels).view(-1, 3, 32, 32), torch.from_numpy(numbers).long()))
+    return DataSet("cifar100" if labels == "fine" else "cifar100-coarse", class_names, *parts)
+
+
+cifar100_coarse = partial(cifar100, labels="coarse")
+
+
+def _fetch_folder(folder: Path, names: Sequence[str], archive: Path, url: str, md5: str) -> None:
+    """Extract these files of a folder from an archive, which is downloaded if it does not exist."""
+    if not archive.exists():
+        fetch([url], md5, archive)
+    unpack_folder(archive, md5, folder, names)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ TITLES = {
     "mnist": "MNIST",
     "fashion-mnist": "Fashion-MNIST",
     "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "cifar100-coarse": "CIFAR-100, 20 groups",
     "sst2": "SST-2",
     "trec": "TREC",
 }  # of data sets, in the order of tables

@@ -68,6 +68,42 @@ def print_comparison(results: list[dict[str, Any]]) -> None:
     print_table(("run", *columns), rows, numbers=columns)
 
 
+def print_groups(result: dict[str, Any], methods: Sequence[Sequence[str]]) -> None:
+    """Print the comparison of two groups of runs; `methods` are those of each group."""
+    for name, runs, used in zip("AB", (result["a"], result["b"]), methods, strict=True):
+        print(printable(f"{name}: {', '.join(runs)} ({', '.join(used)})"))
+    print(printable(f"Test accuracy on {result['dataset']} in %, mean ± standard deviation over the runs:"))
+    columns = ("A", "B", "A − B", f"{result['confidence']:.0%} interval")
+    rows = [
+        (
+            row["name"],
+            *(_mean_and_std(row[group]) for group in ("a", "b")),
+            _signed(row["difference"]),
+            " to ".join(map(_signed, row["interval"])) if row["interval"] else "–",
+            _verdict(row),
+        )
+        for row in result["rows"]
+    ]
+    print_table(("", *columns, " "), rows, numbers=columns)
+    for note in result["notes"]:
+        print(printable(note))
+
+
+def _mean_and_std(group: dict[str, Any]) -> str:
+    return f"{100 * group['mean']:.2f}" + ("" if group["std"] is None else f" ± {100 * group['std']:.2f}")
+
+
+def _signed(fraction: float) -> str:
+    """Return a difference of accuracies in percentage points."""
+    return f"{100 * fraction:+.2f}".replace("-", "−")
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    if row["interval"] is None:
+        return ""
+    return f"{row['better']} is better" if row["better"] else "no clear difference"
+
+
 def print_weightings(voters: Sequence[str], ways: list[dict[str, Any]]) -> None:
     """Print the accuracy of each weighting of the layers, and the option that selects the last one, which was fitted."""
     rows = [(way["name"], *(f"{weight:g}" for weight in way["weights"]), f"{way['accuracy']:.2%}") for way in ways]
