@@ -4,7 +4,8 @@
 
 requires matplotlib (`pip install -c constraints.txt -e '.[figures]'`). `faustnet bench --out FILE.json` writes
 bench-cpu.json and bench-h200.json; `faustnet bench convolutions --out FILE.json` writes the files that end in
--convolutions.json. bench-h200-starts.json holds the ratios of repeated process starts.
+-convolutions.json, and `faustnet bench memory --out FILE.json` bench-cpu-memory.json. bench-h200-starts.json holds the
+ratios of repeated process starts.
 """
 
 import json
@@ -26,6 +27,7 @@ def results() -> dict[str, dict[str, Any]]:
     """Return the measurements of each machine, by the keys of MACHINES."""
     found = {name: {**_read(f"bench-{name}-convolutions.json"), **_read(f"bench-{name}.json")} for name in MACHINES}
     found["h200"]["starts"] = _read("bench-h200-starts.json")
+    found["cpu"]["residual_memory"] = _read("bench-cpu-memory.json")["residual_memory"]
     return found
 
 
@@ -150,6 +152,18 @@ def memory(found: dict[str, dict[str, Any]]) -> str:
     return table(columns, rows)
 
 
+def residual_memory(found: dict[str, dict[str, Any]]) -> str:
+    lines = {(line["blocks"], line["system"]): line["beside"] for line in found["cpu"]["residual_memory"]}
+    systems = ("backprop", "backprop, checkpointed", "sequential", "wavefront")
+    rows = []
+    for blocks in sorted({blocks for blocks, _ in lines}):
+        whole = lines[blocks, "backprop"]
+        share = ratio(lines[blocks, "sequential"], whole)
+        rows.append([f"{blocks}", *(f"{lines[blocks, system]:,.0f}" for system in systems), share])
+    names = ("FAUST sequential", "FAUST wavefront", "sequential ÷ backprop")
+    return table(["residual blocks (MiB)", *systems[:2], *names], rows)
+
+
 def prediction(found: dict[str, dict[str, Any]]) -> str:
     rows = [
         [
@@ -232,6 +246,7 @@ TABLES = {
     "scaling": scaling,
     "convolutions": convolutions,
     "memory": memory,
+    "residual memory": residual_memory,
     "prediction": prediction,
     "early exit": early_exit,
     "training": training,

@@ -8,19 +8,20 @@ import pytest
 import torch
 
 from conftest import Answer
-from faustnet.bench import memory, suite
+from faustnet.bench import memory, residual_memory, suite
+from faustnet.bench import starts as bench_starts
 from faustnet.bench.steps import Case
 
 ROOT = Path(__file__).parents[1]
 PROMISED = {"device", "layers", "width", "embedding", "batch", "backprop_us", "sequential_us", "wavefront_us"}
+SMALL = Case(width=32, embedding=8, batch=16, shape=(1, 4, 4), precision="float32")
 Command = Callable[..., Answer]
 
 
 def test_what_is_measured_goes_to_the_terminal_and_to_a_file(
     faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = Case(width=32, embedding=8, batch=16, shape=(1, 4, 4), precision="float32")
-    monkeypatch.setattr(suite, "base", lambda device: small)
+    monkeypatch.setattr(suite, "base", lambda device: SMALL)
     monkeypatch.setattr(suite, "DEPTHS", {"cpu": (2, 3)})
     out = tmp_path / "bench.json"
     answer = faustnet("bench", "steps", "--seconds", "0.01", "--out", out, "--device", "cpu")
@@ -32,12 +33,31 @@ def test_what_is_measured_goes_to_the_terminal_and_to_a_file(
     assert "3 × 32, embedding 8, batch 16" in answer.out
 
 
+def test_several_starts_give_the_median_and_the_slowest(
+    faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [{"layers": 2, "backprop_us": 10.0, "wavefront_us": time} for time in (4.0, 9.0, 5.0)]
+    expected = {"layers": 2, "backprop_us": 10.0, "backprop_worst_us": 10.0, "wavefront_us": 5.0, "wavefront_worst_us": 9.0}
+    assert bench_starts.combined(lines) == expected | {"starts": 3}
+    monkeypatch.setattr(suite, "base", lambda device: SMALL)
+    monkeypatch.setattr(suite, "DEPTHS", {"cpu": (2,)})
+    answer = faustnet(
+        "bench", "steps", "--seconds", "0.01", "--starts", "2", "--out", tmp_path / "b.json", "--device", "cpu"
+    )
+    assert answer.code == 0, answer.err
+    (line,) = json.loads((tmp_path / "b.json").read_text())["steps"]
+    assert line["starts"] == 2
+    assert 0 < line["wavefront_us"] <= line["wavefront_worst_us"]
+    assert f"(at most {line['wavefront_worst_us'] / line['backprop_us']:.2f})" in answer.out
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["stepps"], "did you mean steps?"),
         (["steps", "--out", "nowhere/bench.json"], "nowhere/bench.json could not be written (No such file or directory)"),
         (["steps", "--out", "."], "could not be written (Is a directory)"),
+        (["steps", "--starts", "0"], "--starts must be at least 1, got 0"),
         (["steps", "--seconds", "nan"], "--seconds must be a positive number"),
     ],
 )
@@ -71,6 +91,17 @@ def test_the_peak_is_that_of_a_process_of_its_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(memory, "DEPTHS", (4,))
     (found,) = memory.measure(torch.device("cpu"), lambda line: None)
     assert found["peak"] == pytest.approx(sum(found[part] for part in ("weights", "gradients", "optimiser")), rel=0.5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is measured on Linux only")
+def test_the_sequential_schedule_keeps_one_residual_block_and_backprop_all() -> None:
+    few, many = (
+        {system: residual_memory.measure_one(system, blocks, torch.device("cpu")) for system in residual_memory.SYSTEMS}
+        for blocks in (6, 12)
+    )
+    assert many["sequential"]["activations"] == pytest.approx(few["sequential"]["activations"], rel=0.1)
+    assert many["backprop"]["activations"] > 1.8 * few["backprop"]["activations"]
+    assert many["backprop, checkpointed"]["activations"] < many["backprop"]["activations"] / 3
 
 
 @pytest.mark.parametrize("name", ["cpu", "h200"])

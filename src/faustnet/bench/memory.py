@@ -8,7 +8,7 @@ CPU the maximum resident size of the process, minus the value before the network
 
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
@@ -123,15 +123,15 @@ def measure_one(system: str, layers: int, device: torch.device) -> dict[str, Any
     """Measure one system in this process, and return MiB of each part and at the peak."""
     case = Case(layers=layers)
     source, kept = case.source(device), Kept()
-    _warm_up(device)
-    before = _begin_peak(device)
+    warm_up(device)
+    before = begin_peak(device)
     with torch.autograd.graph.saved_tensors_hooks(kept.keep, lambda saved: saved.tensor):
         found = dict.fromkeys(PARTS, 0) | SYSTEMS[system](system, case, source)
-    found |= {"activations": kept.most, "peak": _peak(device) - before}
+    found |= {"activations": kept.most, "peak": peak(device) - before}
     return {"system": system, "layers": layers, **{part: round(taken / 2**20, 1) for part, taken in found.items()}}
 
 
-def _warm_up(device: torch.device) -> None:
+def warm_up(device: torch.device) -> None:
     """Load the libraries that every system needs, so that they are not counted."""
     layer = nn.Linear(64, 64, device=device)
     optimiser = OptimiserSettings().create().torch_optimiser(layer.parameters())
@@ -139,7 +139,7 @@ def _warm_up(device: torch.device) -> None:
     optimiser.step()
 
 
-def _begin_peak(device: torch.device) -> int:
+def begin_peak(device: torch.device) -> int:
     """Reset the peak, and return the memory in use."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -149,7 +149,7 @@ def _begin_peak(device: torch.device) -> int:
     return _resident("VmRSS")
 
 
-def _peak(device: torch.device) -> int:
+def peak(device: torch.device) -> int:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _resident("VmHWM")
 
 
@@ -164,10 +164,17 @@ def can_measure(device: torch.device) -> bool:
 
 
 def measure(device: torch.device, on_line: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
-    """Measure every system at every depth, each in its own process."""
+    """Measure every system at every depth."""
+    cases = [(system, layers, device) for system in SYSTEMS for layers in DEPTHS]
+    return in_own_processes(measure_one, cases, on_line)
+
+
+def in_own_processes(
+    measure_one: Callable[..., dict[str, Any]], cases: Sequence[tuple[Any, ...]], on_line: Callable[[dict[str, Any]], None]
+) -> list[dict[str, Any]]:
+    """Measure each case in a new process."""
     # Freed memory is returned to the system at once, so that the resident size is the memory in use.
     os.environ |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
-    cases = [(system, layers, device) for system in SYSTEMS for layers in DEPTHS]
     workers, spawn = max(1, (os.cpu_count() or 1) // 2), get_context("spawn")
     lines = []
     with ProcessPoolExecutor(workers, spawn, max_tasks_per_child=1) as pool:

@@ -1,15 +1,17 @@
 """The parts of the benchmark. Each returns entries of the result file."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from faustnet.bench import convolutions, memory, prediction, steps
+from faustnet.bench import convolutions, memory, prediction, residual_memory, steps
+from faustnet.bench.starts import Work, measure
 from faustnet.bench.steps import Case
 from faustnet.data import load_data
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.system.devices import has_triton
 from faustnet.system.environment import environment
 
@@ -19,24 +21,56 @@ Entries = dict[str, Any]
 
 @dataclass(frozen=True)
 class Bench:
-    """What all parts need. `seconds` is the time for one case."""
+    """What all parts need.
+
+    Args:
+        device: Where to measure.
+        seconds: Time for one case.
+        data_dir: Folder of the data sets.
+        say: Function that prints a line.
+        starts: Number of new processes in which training steps are measured; 1 for this process.
+    """
 
     device: torch.device
     seconds: float
     data_dir: Path | None
     say: Callable[[str], None]
+    starts: int = 1
 
-    def step(self, case: Case) -> dict[str, Any]:
-        """Measure a training step."""
-        sizes = {name: value for name, value in asdict(case).items() if name != "shape"}
-        line = {"device": self.device.type, **sizes, **steps.measure(case, self.device, self.seconds)}
-        self.say(
-            f"{case.layers} × {case.width}, embedding {case.embedding}, batch {case.batch}, classes {case.classes}, "
-            f"representatives {case.representatives}, {case.precision}: backprop {line['backprop_us'] / 1000:,.3f} ms; "
-            f"relative to backprop: sequential {line['sequential_us'] / line['backprop_us']:.2f}, "
-            f"wavefront {line['wavefront_us'] / line['backprop_us']:.2f}"
-        )
-        return line
+    def steps(self, cases: Sequence[Case]) -> list[dict[str, Any]]:
+        """Measure training steps."""
+        found = []
+        for case, line in zip(cases, self._measure(cases), strict=True):
+            found.append(line)
+            self.say(
+                f"{case.layers} × {case.width}, embedding {case.embedding}, batch {case.batch}, classes {case.classes}, "
+                f"representatives {case.representatives}, {case.precision}: {compared(line)}"
+            )
+        return found
+
+    def convolutions(self, networks: Sequence[NetworkSettings]) -> list[dict[str, Any]]:
+        """Measure training steps of convolutional networks."""
+        found = []
+        for line in self._measure(networks):
+            found.append(line)
+            self.say(f"{line['kind']}, batch {line['batch']}, {line['precision']}: {compared(line)}")
+            if "backprop_beside_mib" in line:
+                most = [f"{name} {line[f'{name}_beside_mib']:,.0f} MiB" for name in convolutions.SYSTEMS]
+                self.say(f"  peak memory without weights and optimiser state: {', '.join(most)}")
+        return found
+
+    def _measure(self, work: Sequence[Work]) -> Iterator[dict[str, Any]]:
+        return measure(work, self.device, self.seconds, self.starts, self.say)
+
+
+def compared(line: Mapping[str, Any]) -> str:
+    """Return the times of a step as text."""
+    whole = line["backprop_us"]
+    ratios = []
+    for name in ("sequential", "wavefront"):
+        worst = f" (at most {line[f'{name}_worst_us'] / whole:.2f})" if f"{name}_worst_us" in line else ""
+        ratios.append(f"{name} {line[f'{name}_us'] / whole:.2f}{worst}")
+    return f"backprop {whole / 1000:,.3f} ms; relative to backprop: {', '.join(ratios)}"
 
 
 def base(device: torch.device) -> Case:
@@ -48,10 +82,10 @@ def measure_steps(bench: Bench) -> Entries:
     """Measure steps by depth; on a GPU also in other precisions, and backprop with torch.compile."""
     device = bench.device
     cases = [replace(base(device), layers=layers) for layers in DEPTHS[device.type]]
-    found = {"steps": [bench.step(case) for case in cases]}
+    found = {"steps": bench.steps(cases)}
     if device.type == "cuda":
         others = [Case(layers=layers, precision=name) for name in ("tf32", "float32") for layers in (4, 8, 16)]
-        found["steps_in_other_precisions"] = [bench.step(case) for case in others]
+        found["steps_in_other_precisions"] = bench.steps(others)
     if has_triton(device):
         for case, line in zip(cases, found["steps"], strict=True):
             if 4 <= case.layers <= 16:
@@ -72,7 +106,7 @@ def measure_scaling(bench: Bench) -> Entries:
         "representatives": (10,),
     }
     changes: list[dict[str, Any]] = [{}, *({name: value} for name, values in varied.items() for value in values)]
-    return {"scaling": [bench.step(replace(base(bench.device), **change)) for change in changes]}
+    return {"scaling": bench.steps([replace(base(bench.device), **change) for change in changes])}
 
 
 def measure_memory(bench: Bench) -> Entries:
@@ -80,7 +114,11 @@ def measure_memory(bench: Bench) -> Entries:
         bench.say("The part memory was skipped: on a CPU it runs on Linux only.")
         return {}
     about = "{layers:3} layers, {system:24} peak memory {peak:8.1f} MiB more than at the start".format
-    return {"memory": memory.measure(bench.device, lambda line: bench.say(about(**line)))}
+    deep = "{blocks:3} residual blocks, {system:24} peak memory without weights and optimiser state {beside:8.1f} MiB".format
+    return {
+        "memory": memory.measure(bench.device, lambda line: bench.say(about(**line))),
+        "residual_memory": residual_memory.measure(bench.device, lambda line: bench.say(deep(**line))),
+    }
 
 
 def measure_prediction(bench: Bench) -> Entries:
@@ -122,17 +160,7 @@ def measure_training(bench: Bench) -> Entries:
 
 
 def measure_convolutions(bench: Bench) -> Entries:
-    found = []
-    for network in (convolutions.VGG, convolutions.RESIDUAL):
-        line = convolutions.measure(network, bench.device, bench.seconds)
-        found.append(line)
-        ratios = [f"{name} {line[f'{name}_us'] / line['backprop_us']:.2f}" for name in ("sequential", "wavefront")]
-        what = f"{line['kind']}, batch {line['batch']}, {line['precision']}"
-        bench.say(f"{what}: backprop {line['backprop_us'] / 1000:.1f} ms; relative to backprop: {', '.join(ratios)}")
-        if "backprop_beside_mib" in line:
-            most = [f"{name} {line[f'{name}_beside_mib']:,.0f} MiB" for name in convolutions.SYSTEMS]
-            bench.say(f"  peak memory without weights and optimiser state: {', '.join(most)}")
-    return {"convolutions": found}
+    return {"convolutions": bench.convolutions([convolutions.VGG, convolutions.RESIDUAL])}
 
 
 PARTS: dict[str, Callable[[Bench], Entries]] = {

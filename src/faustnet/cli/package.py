@@ -113,6 +113,13 @@ def bench(
     seconds: Annotated[
         float, typer.Option(help="Measuring time of each case in steps, scaling and prediction, in seconds.")
     ] = 10,
+    starts: Annotated[
+        int,
+        typer.Option(
+            help="New processes in which steps, scaling and convolutions are measured. The median of their times counts, "
+            "and the slowest stands beside it."
+        ),
+    ] = 1,
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
@@ -125,6 +132,7 @@ def bench(
         if part not in BENCH_PARTS:
             raise unknown("part of the benchmark", part, BENCH_PARTS)
     require(0 < seconds < float("inf"), f"--seconds must be a positive number, got {seconds}.")
+    require(starts >= 1, f"--starts must be at least 1, got {starts}.")
     if out is not None:
         check_writable(out)
     from faustnet.bench import Bench
@@ -139,7 +147,7 @@ def bench(
             write_whole(out, (json.dumps(found, indent=1) + "\n").encode())
 
     try:
-        run_bench(parts or list(BENCH_PARTS), Bench(where, seconds, data_dir, typer.echo), save)
+        run_bench(parts or list(BENCH_PARTS), Bench(where, seconds, data_dir, typer.echo, starts), save)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. {f'The completed parts are in {out}.' if out else 'Nothing was saved.'}", err=True)
         raise typer.Exit(130) from None

@@ -11,15 +11,18 @@ GPU would wait for it: there, a label out of range gives NaN or a CUDA device-si
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from faustnet.errors import FaustnetError, require
 from faustnet.losses.checks import check_floating, check_labels, check_margin, check_pairs, check_tuplet_options
 
 POLAR_EPSILON = 1e-6  # added to the goodness of each half, so that the odds of a row without activity are 1
+SMALLEST_LENGTH = 1e-12  # of a row that is divided by its length, as in torch
 NEVER_IGNORED = torch.iinfo(torch.int64).min  # PyTorch's default, -100, would give a loss of 0
 
 
@@ -77,21 +80,63 @@ def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: float |
     The loss of a row is the mean over the n other rows of its class, minus log(n), its smallest possible value. If n is 0,
     the loss is 0.
 
-    `margin` is a number, or a tensor with one margin per layer. (…, B, e), (…, B), () or (…) → (…)
+    `margin` is a number, or a tensor with one margin per layer. The gradient cannot be differentiated again.
+    (…, B, e), (…, B), () or (…) → (…)
     """
     check_labels(labels, embedding.shape[:-1])
     require(temperature > 0, f"temperature must be above 0, got {temperature}.")
     check_margin(margin, embedding.shape[:-2])
-    rows = functional.normalize(exact(embedding), dim=-1)
-    itself = torch.eye(rows.shape[-2], dtype=torch.bool, device=rows.device)
-    alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)) & ~itself
+    if isinstance(margin, Tensor):
+        margin = margin[..., None, None]
+    return _Contrastive.apply(exact(embedding), labels, margin, temperature)
+
+
+class _Contrastive(torch.autograd.Function):
+    """The loss and its gradient, computed together, with a third of the operations that autograd would need."""
+
+    @staticmethod
+    def forward(ctx: Any, embedding: Tensor, labels: Tensor, margin: float | Tensor, temperature: float) -> Tensor:
+        losses, by_embedding = _contrastive(embedding, labels, margin, temperature)
+        ctx.save_for_backward(by_embedding)
+        return losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
+        (by_embedding,) = ctx.saved_tensors
+        return by_embedding * by_loss[..., None, None], None, None, None
+
+
+def _contrastive(embedding: Tensor, labels: Tensor, margin: float | Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the loss (…) and its gradient by the embedding (…, B, e).
+
+    With p = softmax(s / temperature) over the other rows, and w = 1 / n for the n rows of the same class, otherwise 0, the
+    loss of a row is −Σ w log p − log n, and its gradient by s is (p − w) / temperature.
+    """
+    batch = embedding.shape[-2]
+    lengths = torch.linalg.vector_norm(embedding, dim=-1, keepdim=True).clamp_min_(SMALLEST_LENGTH)
+    rows = embedding / lengths
+    alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)).to(rows.dtype)
+    alike.diagonal(dim1=-2, dim2=-1).zero_()
+    count = alike.sum(dim=-1, keepdim=True)
+    others = count.clamp_min(1)
+    weights = alike / others
     cosines = torch.matmul(rows, rows.mT)
-    closer = (cosines + (margin[..., None, None] if isinstance(margin, Tensor) else margin)).clamp_max(1)
-    logits = (torch.where(alike, closer, cosines) / temperature).masked_fill(itself, -math.inf)
-    log_shares = logits - logits.logsumexp(dim=-1, keepdim=True)
-    total = torch.where(alike, log_shares, 0).sum(dim=-1)
-    others = alike.sum(dim=-1).clamp_min(1)
-    return -(total / others + others.log()).mean(dim=-1)
+    similarity, follows = cosines, None
+    if isinstance(margin, Tensor) or margin:
+        closer = cosines + margin
+        follows = (alike == 0) | (closer <= 1)  # elsewhere, a change of the cosine changes nothing
+        similarity = torch.where(alike > 0, closer.clamp_max(1), cosines)
+    logits = similarity / temperature
+    logits.diagonal(dim1=-2, dim2=-1).fill_(torch.finfo(logits.dtype).min / 4)  # finite: its share is 0, and 0 times it is 0
+    log_shares = logits.log_softmax(dim=-1)
+    losses = -((log_shares * weights).sum(dim=-1) + others.squeeze(-1).log()).mean(dim=-1)
+    by_cosines = (log_shares.exp_() * (count > 0) - weights).div_(batch * temperature)
+    if follows is not None:
+        by_cosines = by_cosines * follows
+    by_rows = torch.matmul(by_cosines + by_cosines.mT, rows)
+    along = (by_rows * rows).sum(dim=-1, keepdim=True)
+    return losses, (by_rows - along * rows).div_(lengths)
 
 
 def similarity_matching_loss(embedding: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:

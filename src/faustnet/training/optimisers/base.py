@@ -27,6 +27,9 @@ class Optimiser(ABC):
     decoupled: ClassVar[bool]  # whether weight decay acts on the weights directly, not through the gradient
     counts_steps: ClassVar[bool] = True  # whether the state has a step count
     recordable: ClassVar[bool] = True  # whether a step can be recorded as a CUDA graph
+    updates_together: ClassVar[bool] = (
+        False  # whether all layers are updated at once, which is faster but keeps all gradients
+    )
 
     def __init__(self, settings: "OptimiserSettings"):
         self.settings = settings

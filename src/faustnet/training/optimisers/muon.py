@@ -6,8 +6,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from faustnet.training.optimisers.base import BETAS, EPSILON, Optimiser, adam_change
+from faustnet.training.optimisers.standard import fused
 
 ROUNDS = 5
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # drives singular values to about 1 in five rounds
@@ -32,10 +34,12 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 def muon_change(momentum: Tensor, gradient: Tensor, share: float) -> Tensor:
     """By what matrices change, at a learning rate of 1: with Nesterov's look ahead, and about as much as by Adam, so that
     one learning rate and weight decay suits both. What has more dimensions is a matrix all the same. (n, outputs, …)"""
-    ahead = torch.lerp(gradient, momentum, share)
+    return _change(torch.lerp(gradient, momentum, share))
+
+
+def _change(ahead: Tensor) -> Tensor:
     flat = ahead.flatten(2)
-    size = ADAMS_SIZE * max(flat.shape[-2:]) ** 0.5
-    return (size * orthogonalised(flat)).view_as(ahead)
+    return orthogonalised(flat).mul_(ADAMS_SIZE * max(flat.shape[-2:]) ** 0.5).view_as(ahead)
 
 
 class Muon(Optimiser):
@@ -43,6 +47,7 @@ class Muon(Optimiser):
 
     name: ClassVar[str] = "muon"
     decoupled: ClassVar[bool] = True
+    updates_together: ClassVar[bool] = True
 
     def _torch_optimiser(self, parameters: list[nn.Parameter], rate: Tensor) -> torch.optim.Optimizer:
         return TorchMuon(parameters, rate, self.settings.momentum, self.settings.weight_decay)
@@ -78,25 +83,54 @@ class TorchMuon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            rate, alike = group["lr"], defaultdict[torch.Size, list[nn.Parameter]](list)
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._memory(parameter)["step"] += 1
-                    parameter.mul_(1 - rate * group["weight_decay"])
-                    alike[parameter.shape].append(parameter)
-            for shape, parameters in alike.items():
-                change = self._muon if len(shape) > 1 else self._adam
-                for parameter, moved in zip(parameters, change(parameters, group["momentum"]), strict=True):
-                    parameter.sub_(rate * moved)
+            given = [parameter for parameter in group["params"] if parameter.grad is not None]
+            matrices = [parameter for parameter in given if parameter.dim() > 1]
+            vectors = [parameter for parameter in given if parameter.dim() <= 1]
+            if matrices:
+                self._move_matrices(matrices, group["lr"], group["momentum"], group["weight_decay"])
+            if vectors:
+                self._move_vectors(vectors, group["lr"], group["weight_decay"])
 
-    def _muon(self, parameters: list[nn.Parameter], share: float) -> Iterable[Tensor]:
-        momenta = [self._memory(p)["momentum_buffer"].lerp_(_gradient(p), 1 - share) for p in parameters]
-        return muon_change(torch.stack(momenta), torch.stack([_gradient(p) for p in parameters]), share)
+    def _move_matrices(self, parameters: list[nn.Parameter], rate: Tensor, share: float, decay: float) -> None:
+        """Muon. Everything but the iteration is one operation for all matrices."""
+        torch._foreach_add_([self._memory(parameter)["step"] for parameter in parameters], 1)
+        weights: list[Tensor] = [parameter.detach() for parameter in parameters]
+        gradients = [_gradient(parameter) for parameter in parameters]
+        momenta = [self._memory(parameter)["momentum_buffer"] for parameter in parameters]
+        torch._foreach_lerp_(momenta, gradients, 1 - share)
+        ahead = torch._foreach_lerp(gradients, momenta, share)
+        alike = defaultdict[torch.Size, list[int]](list)
+        for number, weight in enumerate(weights):
+            alike[weight.shape].append(number)
+        changes = list(ahead)
+        for numbers in alike.values():
+            moved = _change(torch.stack([ahead[number] for number in numbers])).mul_(rate)
+            for number, change in zip(numbers, moved, strict=True):
+                changes[number] = change
+        if decay:
+            torch._foreach_mul_(weights, 1 - rate * decay)
+        torch._foreach_sub_(weights, changes)
 
-    def _adam(self, parameters: list[nn.Parameter], share: float) -> Iterable[Tensor]:
-        for parameter in parameters:
-            memory = self._memory(parameter)
-            yield _adam_step(memory["exp_avg"], memory["exp_avg_sq"], _gradient(parameter), memory["step"])
+    def _move_vectors(self, parameters: list[nn.Parameter], rate: Tensor, decay: float) -> None:
+        """AdamW, as torch has it."""
+        memories = [self._memory(parameter) for parameter in parameters]
+        adamw(
+            [parameter.detach() for parameter in parameters],
+            [_gradient(parameter) for parameter in parameters],
+            [memory["exp_avg"] for memory in memories],
+            [memory["exp_avg_sq"] for memory in memories],
+            [],
+            [memory["step"] for memory in memories],
+            fused=fused(rate),
+            capturable=rate.device.type == "cuda",
+            amsgrad=False,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            lr=rate,
+            weight_decay=decay,
+            eps=EPSILON,
+            maximize=False,
+        )
 
     def _memory(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         memory = self.state[parameter]
@@ -110,12 +144,3 @@ class TorchMuon(torch.optim.Optimizer):
 def _gradient(parameter: nn.Parameter) -> Tensor:
     assert parameter.grad is not None
     return parameter.grad
-
-
-def _adam_step(mean: Tensor, square: Tensor, gradient: Tensor, step: Tensor) -> Tensor:
-    """Update Adam's two moments and return the change of a parameter at a learning rate of 1."""
-    mean.lerp_(gradient, 1 - BETAS[0])
-    square.lerp_(gradient.square(), 1 - BETAS[1])
-    step = step.to(gradient.dtype)
-    root = (square / (1 - BETAS[1] ** step)).sqrt()
-    return mean / (1 - BETAS[0] ** step) / (root + EPSILON)

@@ -39,6 +39,7 @@ class OwnOptimiser:
 
     recordable = False
     counts_steps = False
+    updates_together = False
 
     def __init__(self, make: MakeOptimiser, make_scheduler: MakeScheduler | None, every: str):
         self.make, self.make_scheduler, self.every = make, make_scheduler, every

@@ -16,7 +16,7 @@ from faustnet.training.schedules.step_graph import buffers_in_place
 
 class Sequential(Schedule):
     """Each layer passes on the activation that it computed before its update. Layers whose losses are computed together are
-    updated together, so that only their gradients are in memory.
+    updated together, so that only their gradients are in memory; with some optimisers, all layers are.
 
     `part` says which layers and which rows of a batch this process trains; by default all of them.
     """
@@ -85,12 +85,15 @@ class Sequential(Schedule):
                 self.row_parallel.train(rows, y, rate)
                 return
             losses = self._layer_losses(rows, y)
-        found = []
+        found, together = [], self.optimiser.updates_together
         for loss in losses:
             if loss.requires_grad:
                 loss.sum().backward()
-                self.updates.step(rate)
+                if not together:
+                    self.updates.step(rate)
             found.append(loss.detach())
+        if together:
+            self.updates.step(rate)
         self.totals[self.part.learners] += torch.cat(found)
 
     def _layer_losses(self, rows: Structure, y: Tensor) -> Iterator[Tensor]:

@@ -1,0 +1,80 @@
+"""Measurements that are repeated in several new processes. On a GPU, the time of a step can differ from start to start."""
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from faustnet.bench import convolutions, steps
+from faustnet.bench.steps import Case
+from faustnet.errors import FaustnetError
+from faustnet.nn.architectures import NetworkSettings
+
+Work = Case | NetworkSettings  # a step of dense layers, or of these convolutional ones
+TIME = "_us"  # end of the names of times, in microseconds
+
+
+def measure(
+    work: Sequence[Work], device: torch.device, seconds: float, starts: int, say: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """Yield one entry of the result file for each piece of work.
+
+    With several starts, a time is the median over the starts, and the slowest stands beside it, as `…_worst_us`.
+    """
+    if starts == 1:
+        yield from (_measured(piece, device, seconds) for piece in work)
+        return
+    found = []
+    for number in range(1, starts + 1):
+        say(f"start {number} of {starts} …")
+        found.append(_new_process(work, device, seconds))
+    yield from map(combined, zip(*found, strict=True))
+
+
+def combined(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return one entry from those of several starts."""
+    line: dict[str, Any] = {}
+    for name, value in lines[0].items():
+        values = [other[name] for other in lines]
+        line[name] = statistics.median(values) if name.endswith(TIME) else value
+        if name.endswith(TIME):
+            line[f"{name.removesuffix(TIME)}_worst{TIME}"] = max(values)
+    return line | {"starts": len(lines)}
+
+
+def _measured(work: Work, device: torch.device, seconds: float) -> dict[str, Any]:
+    if isinstance(work, NetworkSettings):
+        return convolutions.measure(work, device, seconds)
+    sizes = {name: value for name, value in asdict(work).items() if name != "shape"}
+    return {"device": device.type, **sizes, **steps.measure(work, device, seconds)}
+
+
+def _new_process(work: Sequence[Work], device: torch.device, seconds: float) -> list[dict[str, Any]]:
+    pieces = [{"kind": type(piece).__name__, **asdict(piece)} for piece in work]
+    given = json.dumps({"device": str(device), "seconds": seconds, "threads": torch.get_num_threads(), "work": pieces})
+    ended = subprocess.run([sys.executable, "-m", __name__], input=given, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise FaustnetError(f"A measurement in a new process failed: {ended.stderr.strip()}")
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Measure the work that comes through the standard input."""
+    given = json.load(sys.stdin)
+    torch.set_num_threads(given["threads"])
+    kinds: dict[str, Callable[..., Work]] = {"Case": Case, "NetworkSettings": NetworkSettings}
+    found = []
+    for piece in given["work"]:
+        kind = kinds[piece.pop("kind")]
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in piece.items()}
+        found.append(_measured(kind(**values), torch.device(given["device"]), given["seconds"]))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
