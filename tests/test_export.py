@@ -56,6 +56,8 @@ SETTINGS: dict[str, Table] = {  # all options of networks and predictions, share
     "backprop": {"network": VGG | {"head": 0}, "prediction": {"mirror": True, "weights": [0.5]}},
     "cwc": {"network": VGG},
     "ffcm": {"network": DENSE | {"passes_on": "embedding", "norm": "batch"}},
+    "predsim": {"network": VGG, "prediction": {"layers": "last"}},
+    "mono-forward": {"network": RESIDUAL},
     "symba": {"network": {"widths": [20]}},
     "trifecta": {"network": {"kind": "vgg", "widths": [4]}},
     "faust-centroid": {"network": RESIDUAL | {"embedding": 0}, "prediction": {"weights": [0.25, 1.5]}},

@@ -478,6 +478,7 @@ OTHERWISE = {
     "prototypes": 2,
     "mixup": 0.4,
     "contrast": 0.5,
+    "matching": 0.5,
     "centroid_images": 3,
     "representatives": 2,
     "chosen": "named",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         LocalMethod,
         Method,
         MonoForward,
+        PredSim,
         SymBa,
         Trifecta,
     )  # fmt: skip
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 __all__ = [
     "FFCM", "SFFA", "Backprop", "Callback", "CollaborativeFF", "CwC", "DeepSupervision", "FaustCentroid", "FaustClassifier",
     "FaustPrototype", "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "ForwardForward",
-    "LocalMethod", "Method", "Model", "MonoForward", "Network", "Run", "SymBa", "Trainer", "Trifecta", "__version__", "data",
-    "join_ranks", "load", "losses", "methods", "nn", "testing", "train",
+    "LocalMethod", "Method", "Model", "MonoForward", "Network", "PredSim", "Run", "SymBa", "Trainer", "Trifecta",
+    "__version__", "data", "join_ranks", "load", "losses", "methods", "nn", "testing", "train",
 ]  # fmt: skip
 
 _MODULES = ("data", "losses", "methods", "nn", "testing")

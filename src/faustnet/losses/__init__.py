@@ -5,6 +5,7 @@ All of them can be used in any training loop. See `formulas` for the shapes.
 
 from faustnet._deprecated import moved_names
 from faustnet.losses.formulas import (
+    centred_similarity_loss,
     competitive_loss,
     goodness,
     goodness_by_group,
@@ -30,10 +31,10 @@ from faustnet.losses.objective import (
 )
 
 __all__ = [
-    "Contrastive", "Objective", "ReferenceTuplet", "SimilarityMatching", "Term", "competitive_loss", "goodness",
-    "goodness_by_group", "goodness_loss", "marginal_contrastive_loss", "mixed", "paired_squared_distances",
-    "polar_log_odds", "reference_tuplet_loss", "similarity_matching_loss", "soft_minimum", "squared_distances",
-    "symmetric_loss", "triplet_loss", "tuplet_loss",
+    "Contrastive", "Objective", "ReferenceTuplet", "SimilarityMatching", "Term", "centred_similarity_loss",
+    "competitive_loss", "goodness", "goodness_by_group", "goodness_loss", "marginal_contrastive_loss", "mixed",
+    "paired_squared_distances", "polar_log_odds", "reference_tuplet_loss", "similarity_matching_loss", "soft_minimum",
+    "squared_distances", "symmetric_loss", "triplet_loss", "tuplet_loss",
 ]  # fmt: skip
 
 __getattr__ = moved_names(__name__)

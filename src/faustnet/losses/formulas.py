@@ -142,8 +142,8 @@ def _contrastive(embedding: Tensor, labels: Tensor, margin: float | Tensor, temp
 def similarity_matching_loss(embedding: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
     """Mean squared difference between the cosines of all pairs of rows and the cosines of their one-hot labels.
 
-    This is the similarity matching loss of Nøkland and Eidnes (2019) without subtracting the mean of each row. If the
-    rows were `mixed` with `shares`, the labels are mixed in the same way. (…, B, e), (…, B), (B,) → (…)
+    This is the `centred_similarity_loss` without subtracting means. If the rows were `mixed` with `shares`, the labels are
+    mixed in the same way. (…, B, e), (…, B), (B,) → (…)
     """
     check_labels(labels, embedding.shape[:-1])
     rows = functional.normalize(exact(embedding), dim=-1)
@@ -151,6 +151,21 @@ def similarity_matching_loss(embedding: Tensor, labels: Tensor, shares: Tensor |
     products = mixed(mixed(alike, shares).mT, shares)
     lengths = products.diagonal(dim1=-2, dim2=-1).sqrt()
     targets = products / (lengths.unsqueeze(-1) * lengths.unsqueeze(-2))
+    return (torch.matmul(rows, rows.mT) - targets).square().mean(dim=(-2, -1))
+
+
+def centred_similarity_loss(embedding: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Similarity matching loss of Nøkland and Eidnes (2019): the mean squared difference between the cosines of all pairs of
+    rows and the cosines of their one-hot labels, where the mean of each row and of each one-hot label is subtracted first.
+
+    The cosine of the labels is then 1 for rows of the same class, and −1 / (C − 1) otherwise. (…, B, e), (…, B) → (…)
+    """
+    check_labels(labels, embedding.shape[:-1], classes)
+    values = exact(embedding)
+    rows = functional.normalize(values - values.mean(dim=-1, keepdim=True), dim=-1)
+    alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)).to(rows.dtype)
+    of_others = -1 / max(classes - 1, 1)
+    targets = alike * (1 - of_others) + of_others
     return (torch.matmul(rows, rows.mT) - targets).square().mean(dim=(-2, -1))
 
 

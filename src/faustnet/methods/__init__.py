@@ -16,6 +16,7 @@ from faustnet.methods.forward_forward import ForwardForward
 from faustnet.methods.local import LocalMethod
 from faustnet.methods.mono_forward import MonoForward
 from faustnet.methods.prediction import PredictionSettings
+from faustnet.methods.predsim import PredSim
 from faustnet.methods.prototype import FaustPrototype
 from faustnet.methods.sffa import SFFA
 from faustnet.methods.source import Source, some_positions
@@ -43,6 +44,7 @@ METHODS: dict[str, type[Method]] = {
         CwC,
         MonoForward,
         Trifecta,
+        PredSim,
         FaustTriplet,
         FaustTuplet,
         FaustRepresentative,
