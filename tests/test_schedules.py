@@ -28,8 +28,8 @@ LOCAL = [name for name, method in METHODS.items() if issubclass(method, LocalMet
 
 @pytest.mark.parametrize("name", LOCAL)
 def test_sequential_is_algorithm_1_written_out(name: str, source: ImageSource) -> None:
-    """Each layer takes its step before the next one works, on what it computed before that step. In float64: with batch norm,
-    weights of constant pixels have gradients that are rounding errors, which Adam would enlarge in float32."""
+    """Each layer takes its step before the next one works, on what it computed before that step. In float64: with batch
+    norm, weights of constant pixels have gradients that are rounding errors, which Adam would enlarge in float32."""
     ours, theirs = started(name, source).double(), started(name, source).double()
     schedule = Sequential(ours, source, OptimiserSettings().create())
     schedule.enter(0)
