@@ -582,4 +582,3 @@ LOADERS = {
     "run": Loader("JSON files of a run", run_seeds, read_run_bytes, change_json),
     "names": Loader("names in pages and terminal output", names_seeds, read_name_bytes),
 }
-NOT_FUZZED = {"cifar100"}  # loaders that results/fuzzing.json has no run of yet
