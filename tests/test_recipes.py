@@ -125,7 +125,7 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
         ({"options": {"scael": 1.0}}, "no recipe key 'options.scael': did you mean options.scale"),
         ({"method": "backprop", "options": {"scale": 1.0}}, "choose options.label_smoothing"),
         ({"method": "faust-tuple"}, "no method 'faust-tuple': did you mean faust-tuplet"),
-        ({"method": "xyz"}, "choose backprop, forward-forward"),
+        ({"method": "xyz"}, "choose backprop, deep-supervision"),
         ({"training": 3}, "training must be a section with keys, got 3"),
         ({"training": {"epochs": 2.5}}, "^training.epochs must be a whole number, got 2.5.$"),
         ({"training": {"epochs": True}}, "training.epochs must be a whole number, got True"),
