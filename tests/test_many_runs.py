@@ -7,13 +7,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import Answer
+from deadly_job import Deadly
 from faustnet.errors import FaustnetError
 from faustnet.reproduce import claims
 from faustnet.reproduce.claims import Claim, claim_on
@@ -21,7 +21,6 @@ from faustnet.reproduce.dispatch import Dispatcher
 from faustnet.reproduce.jobs import Table1Job
 from faustnet.reproduce.worker import JobSpec, Status, answer
 from faustnet.reproduce.workers import Workers
-from faustnet.runs.recipes import Recipe
 from faustnet.system.locks import folder_lock
 from forked_workers import workers_of
 from processes import COMMAND, Program
@@ -110,20 +109,6 @@ def test_two_commands_share_the_runs_of_one_folder(tmp_path: Path) -> None:
     assert len(results(tmp_path)) == 3
     assert said[0][0] == said[1][0], "both end with the whole table"
     assert claims_in(tmp_path) == []
-
-
-@dataclass(frozen=True)
-class Deadly(Table1Job):
-    """A run that ends the process that trains it, and notes that."""
-
-    notes: Path = Path()
-
-    @property
-    def recipe(self) -> Recipe:
-        with self.notes.open("a") as file:
-            file.write("tried\n")
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError
 
 
 def test_a_run_that_ends_its_process_again_and_again_is_given_up_and_the_others_are_not(

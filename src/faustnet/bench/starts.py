@@ -32,7 +32,7 @@ def measure(
     found = []
     for number in range(1, starts + 1):
         say(f"start {number} of {starts} …")
-        found.append(_new_process(work, device, seconds))
+        found.append(new_process(work, device, seconds))
     yield from map(combined, zip(*found, strict=True))
 
 
@@ -54,7 +54,8 @@ def _measured(work: Work, device: torch.device, seconds: float) -> dict[str, Any
     return {"device": device.type, **sizes, **steps.measure(work, device, seconds)}
 
 
-def _new_process(work: Sequence[Work], device: torch.device, seconds: float) -> list[dict[str, Any]]:
+def new_process(work: Sequence[Work], device: torch.device, seconds: float) -> list[dict[str, Any]]:
+    """Measure all pieces of work in a new process."""
     pieces = [{"kind": type(piece).__name__, **asdict(piece)} for piece in work]
     given = json.dumps({"device": str(device), "seconds": seconds, "threads": torch.get_num_threads(), "work": pieces})
     ended = subprocess.run([sys.executable, "-m", __name__], input=given, capture_output=True, text=True, check=False)
