@@ -34,10 +34,11 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 def muon_change(momentum: Tensor, gradient: Tensor, share: float) -> Tensor:
     """By what matrices change, at a learning rate of 1: with Nesterov's look ahead, and about as much as by Adam, so that
     one learning rate and weight decay suits both. What has more dimensions is a matrix all the same. (n, outputs, …)"""
-    return _change(torch.lerp(gradient, momentum, share))
+    return _scaled_orthogonal(torch.lerp(gradient, momentum, share))
 
 
-def _change(ahead: Tensor) -> Tensor:
+def _scaled_orthogonal(ahead: Tensor) -> Tensor:
+    """(n, outputs, …) → (n, outputs, …)"""
     flat = ahead.flatten(2)
     return orthogonalised(flat).mul_(ADAMS_SIZE * max(flat.shape[-2:]) ** 0.5).view_as(ahead)
 
@@ -104,7 +105,7 @@ class TorchMuon(torch.optim.Optimizer):
             alike[weight.shape].append(number)
         changes = list(ahead)
         for numbers in alike.values():
-            moved = _change(torch.stack([ahead[number] for number in numbers])).mul_(rate)
+            moved = _scaled_orthogonal(torch.stack([ahead[number] for number in numbers])).mul_(rate)
             for number, change in zip(numbers, moved, strict=True):
                 changes[number] = change
         if decay:
