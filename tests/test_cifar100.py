@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import os
 import pickle
 import tarfile
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from faustnet.data import load_data, official
 from faustnet.data.cifar import cifar100_format, read_batch, read_class_names
 from faustnet.data.official import cifar100
 from faustnet.errors import FaustnetError
+from test_official_data import Hostile
 
 COUNTS = {"train": 200, "test": 100}
 FOLDER = "cifar-100-python"
@@ -106,14 +106,6 @@ def test_without_a_network_the_error_says_what_to_save_where(tmp_path: Path) -> 
     with pytest.raises(FaustnetError, match=r"cifar-100-python.tar.gz could not be downloaded") as error:
         cifar100(tmp_path, url=address)
     assert f"download {address} yourself and save it as {tmp_path / FOLDER}.tar.gz" in str(error.value)
-
-
-class Hostile:
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (str(self.path),)
 
 
 def test_a_pickle_that_would_run_code_is_refused_and_runs_none(folder: Path) -> None:
