@@ -114,7 +114,9 @@ class Pad {
     const at = (point) => point.map((value, axis) => value * scale + shift[axis]);
     for (const line of this.lines) {
       context.beginPath();
-      context.moveTo(...at(line[0]));
+      const [x, y] = at(line[0]);
+      context.moveTo(x, y);
+      context.lineTo(x + 0.01, y); // a line without length would not be drawn
       for (const point of line) context.lineTo(...at(point));
       context.stroke();
     }

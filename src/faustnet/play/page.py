@@ -110,8 +110,8 @@ def render_play(page: PageModel, data: DataSet) -> str:
     templates.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     rendered = templates.get_template("page.html").render(
         dataset=data.name, network=network_in_words(model), method=model.method.name, classes=model.class_names,
-        layers=len(model.method.network), drawn=facts["drawing"] is not None, facts=facts,
-        weights=_base64(page.weights.to_bytes()), script=script, style=style, hash=_base64(hashlib.sha256(script.encode()).digest()), version=VERSION,
+        layers=len(model.method.network), drawn=facts["drawing"] is not None, facts=facts, script=script, style=style,
+        weights=_base64(page.weights.to_bytes()), hash=_base64(hashlib.sha256(script.encode()).digest()), version=VERSION,
     )  # fmt: skip
     return rendered.encode(errors="replace").decode()
 
