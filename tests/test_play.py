@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 import faustnet as library
+from browser import chromium, is_installed
 from conftest import Answer
 from faustnet.data import DataSet, Images, Tokeniser, load_data
 from faustnet.errors import FaustnetError
@@ -131,20 +132,11 @@ class Page:
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not chromedriver:
+    pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    if not is_installed():
         pytest.skip("chromium and chromedriver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    flags = "headless=new no-sandbox disable-gpu no-first-run disable-background-networking disable-component-update"
-    for flag in (*flags.split(), "disable-sync", f"user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(f"--{flag}")
-    options.add_argument("--window-size=1400,900")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
-    yield driver
-    driver.quit()
+    with chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +277,19 @@ def test_the_nearest_representative_is_shown(page: Page, run: Run) -> None:
     vote = int(page.one(".layer .vote").text)
     representative = model.method.images[vote] * model.scaling.deviation + model.scaling.mean
     assert shown == representative.round().flatten().int().tolist()
+
+
+def test_drawn_digits_are_recognised(page: Page) -> None:
+    turn = np.linspace(0, 2 * np.pi, 30)
+    digits = {
+        "0": np.stack([0.5 + 0.18 * np.cos(turn), 0.5 + 0.28 * np.sin(turn)], axis=1).tolist(),
+        "1": [[0.42, 0.32], [0.52, 0.22], [0.5, 0.8]],
+        "4": [[0.55, 0.2], [0.33, 0.58], [0.7, 0.58], [0.6, 0.58], [0.6, 0.4], [0.58, 0.82]],
+    }
+    for digit, line in digits.items():
+        page.run("play.pad.clear()")
+        page.draw(line)
+        page.wait_for(f"document.getElementById('answer').textContent === '{digit}'")
 
 
 def test_drawing_with_the_keyboard(page: Page) -> None:
