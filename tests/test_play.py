@@ -49,7 +49,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def ready_model(data: DataSet, table: dict[str, Any]) -> Model:
     """With random weights, and references and statistics from the data."""
     table = {"dataset": data.name, **table, "network": {"widths": [24, 20], "embedding": 16, **table.get("network", {})}}
-    some = data.train.take(torch.arange(300))
+    some = data.train.take(torch.arange(min(300, len(data.train))))
     model = Model.fresh(recipe_from(table), some, data.class_names)
     source = model.source(some)
     with seeded(0):
@@ -374,6 +374,14 @@ def test_the_page_refers_to_nothing_outside_and_names_are_only_shown(
     assert page.run("return document.querySelectorAll('b').length") == 2 * 10  # those of the page itself
     assert page.run("return document.querySelector('.distances b').textContent") == NASTY
     assert page.messages() == []
+
+
+def test_a_model_of_one_class(digits: DataSet, driver: Any, tmp_path: Path) -> None:
+    zeros = [part.take((part.labels == 0).nonzero()[:, 0]) for part in (digits.train, digits.test)]
+    data = DataSet("zeros", ("0",), *(Images(part.pixels[:100], part.labels[:100]) for part in zeros))
+    page = Page(driver, render_play(PageModel.of(ready_model(data, {})), data), tmp_path)
+    page.run("play.pad.setImage(play.pad.pixels()); play.refresh()")
+    assert (page.text("answer"), page.messages()) == ("0", [])
 
 
 def test_the_command_writes_the_page(faustnet: Command, run: Run, written: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
@@ -22,7 +23,7 @@ from faustnet.runs.model import Model
 from faustnet.training.evaluation import all_scores, early_exits, evaluate
 from faustnet.version import VERSION
 
-LARGEST = 20_000_000  # bytes of the weights and references in a page
+LARGEST = 20_000_000  # bytes of the weights, references and pictures of representatives in a page
 MEASURED = 1000  # test images that the accuracies are measured on, and training images that drawings should look like
 SAMPLES = 20  # test images in the page
 DECIMALS = 6
@@ -48,7 +49,7 @@ class PageModel:
         for number, (layer, references, length) in enumerate(triples, start=1):
             about = layer_operations(layer, number, weights)
             layers.append({**about, "references": weights.add(references), "length": length})
-        size = 4 * weights.count
+        size = 4 * weights.count + (method.images.numel() if isinstance(method, RepresentativeMethod) else 0)
         require(
             size <= LARGEST,
             f"The weights and references of a model in a page must have at most {LARGEST / 1e6:.0f} MB, got "
@@ -146,11 +147,14 @@ def _measured(model: Model, images: Images) -> dict[str, Any]:
     source, method = model.source(images), model.method
     assert isinstance(method, Faust)
     found = evaluate(method, source)
+    exits = [asdict(line) for line in early_exits(method, source)]
+    for line in exits:  # with a single class, all margins are infinite, which JSON cannot contain
+        line["threshold"] = line["threshold"] if math.isfinite(line["threshold"] or 0.0) else None
     return {
         "images": len(images),
         "accuracy": found.accuracy,
         "layer_accuracy": found.layer_accuracy,
-        "exits": [asdict(line) for line in early_exits(method, source)],
+        "exits": exits,
     }
 
 
