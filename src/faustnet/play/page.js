@@ -99,7 +99,7 @@
     card.classList.toggle("skipped", i > exit);
     if (i < exit) stop.textContent = "The lead is too small to stop here.";
     else if (i > exit) stop.textContent = "Not needed with early exit.";
-    else stop.textContent = i + 1 < cards.length ? "Could stop here: the lead is large enough." : "";
+    else stop.textContent = i + 1 < cards.length ? "Could stop here: a clear lead." : "";
   }
 
   function showBlank() {
