@@ -28,6 +28,7 @@ for _command in (  # in the order of --help
     compare.compare,
     commands.predict,
     commands.report,
+    commands.play,
     commands.votes,
     classes.add_class,
     classes.calibrate,
