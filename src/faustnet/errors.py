@@ -71,14 +71,20 @@ def errors_about_options(options: Iterable[str]) -> Iterator[None]:
 
 
 def unknown(what: str, name: str, known: Iterable[str], besides: str = "", shown: Iterable[str] = ()) -> FaustnetError:
-    """Return the error for a name that is not one of `known`. It suggests the closest known name, or lists all of them,
-    followed by `besides`; `shown` is listed instead where `known` is too long."""
+    """Return the error for a name that is not one of `known`. It suggests the known names that continue it, as faust-tuplet
+    continues faust, or the closest one, or lists all of them, followed by `besides`; `shown` is listed instead where
+    `known` is too long."""
     known = list(known)
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(shown or known)}{besides}."
+    longer = [one for one in known if name and one.startswith(f"{name}-")]
+    near = longer or get_close_matches(name, known, n=1)
+    hint = f"did you mean {_either(near)}?" if near else f"choose {', '.join(shown or known)}{besides}."
     if not known:
         hint = "there are none to choose from."
     return FaustnetError(f"There is no {what} {name!r}: {hint}")
+
+
+def _either(names: list[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def require(holds: bool, sentence: str) -> None:

@@ -197,8 +197,8 @@ def _constant(part: _Part, names: Sequence[str]) -> list[Finding]:
         return []
     classes, counts = np.unique(part.labels[places], return_counts=True)
     listed = _listed([f"{names[label]!r} {count:,}" for label, count in zip(classes, counts, strict=True)])
-    plural = "images have" if len(places) > 1 else "image has"
-    message = f"{len(places):,} {part.adjective} {plural} a single colour (by class: {listed}): remove or replace them."
+    has, them = ("images have", "them") if len(places) > 1 else ("image has", "it")
+    message = f"{len(places):,} {part.adjective} {has} a single colour (by class: {listed}): remove or replace {them}."
     return [Finding("constant", part.name, message, tuple((part.name, place) for place in places[:EXAMPLES].tolist()))]
 
 

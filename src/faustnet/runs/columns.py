@@ -55,8 +55,8 @@ class Columns:
         """Return a number with this many decimals, or with an exponent if that is too long."""
         if value is None:
             return "–"
-        text = f"{value:.{digits}f}"
-        return text if len(text) < self.cell else f"{value:.1e}"
+        texts = (format(value, style) for style in (f".{digits}f", ".1e", ".0e"))
+        return next(text for text in texts if len(text) < self.cell)
 
     def _cells(self, texts: Iterable[str]) -> str:
         return "".join(text.rjust(self.cell) if text else " " * (self.cell // 3) for text in texts)

@@ -13,7 +13,7 @@ from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
 from faustnet.nn.references import REFERENCE_KINDS, known_score
-from faustnet.runs.inputs import OF_TEXTS, Inputs, input_images
+from faustnet.runs.inputs import OF_TEXTS, Inputs, check_range, input_images
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
 from faustnet.runs.new_class import check_new_class, load_with_class
 from faustnet.runs.own import OwnMethod
@@ -126,7 +126,10 @@ class Model:
             channels, height, width = self.shape
             shape = channels, height, width
         text = replace(settings.text, tokeniser=self.tokeniser)
-        return load_data(dataset, data_dir, shape=shape, strict=settings.strict, stream=settings.stream, text=text)
+        found = load_data(dataset, data_dir, shape=shape, strict=settings.strict, stream=settings.stream, text=text)
+        if self.of_bytes:
+            check_range(found.test, found.name)
+        return found
 
     def source(self, images: Images) -> ImageSource:
         """Return the images as input for the method, without augmentation."""
