@@ -48,7 +48,7 @@ def check(
     try:
         text = TextSettings(text_column, label_column)
         loaded = load_data(data, data_dir, stream="always", text=text)
-        with _progress() as on_images:
+        with _progress(len(loaded.train) + len(loaded.test) + len(loaded.validation or ())) as on_images:
             found = check_data(loaded, on_images)
     except BadLabels as error:  # such data cannot be trained on
         found = [Finding("label", data, f"{error} The images were not checked.")]
@@ -63,16 +63,16 @@ def check(
 
 
 @contextmanager
-def _progress() -> "Iterator[OnImages]":
-    """Show a progress bar on a terminal."""
+def _progress(total: int) -> "Iterator[OnImages]":
+    """Show a progress bar on a terminal, for this number of images."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("images", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task("images", total=total)
+        yield lambda count: bar.advance(task, count)
 
 
 def _print(name: str, data: "DataSet | None", found: "Sequence[Finding]", page: Path | None) -> None:

@@ -17,7 +17,7 @@ MANY = 10  # if there are at least this many of them
 HASH_BYTES = 8  # of an image; a chance of one in a million that any two of six million images share one
 ADJECTIVES = {"train": "training"}  # of the parts of a data set in messages, where they differ
 
-OnImages = Callable[[int, int], None]  # called with the number of images read so far, and of all
+OnImages = Callable[[int], None]
 Example = tuple[str, int]  # part and position of an image
 
 
@@ -45,21 +45,18 @@ class _Part:
         return ADJECTIVES.get(self.name, self.name)
 
 
-def check_data(data: DataSet, on_images: OnImages = lambda done, total: None) -> list[Finding]:
+def check_data(data: DataSet, on_images: OnImages | None = None) -> list[Finding]:
     """Return everything that is probably a mistake, the most important first.
 
     All images are read once, and 17 bytes are kept for each. Images are equal if all their values are: a resized or
-    brightened copy is another image. Texts are equal if their tokens are.
+    brightened copy is another image. Texts are equal if their tokens are. `on_images` is called with the number of images
+    that were read, a few at a time.
     """
     noun = noun_of(data)
     given = {"train": data.train, "test": data.test}
     if data.validation is not None:
         given["validation"] = data.validation
-    total, parts = sum(map(len, given.values())), list[_Part]()
-    for name, images in given.items():
-        before = sum(len(part.labels) for part in parts)
-        parts.append(_scan(name, images, lambda done, before=before: on_images(before + done, total)))  # type: ignore[misc]
-    train, *held_out = parts
+    train, *held_out = parts = [_scan(name, images, on_images) for name, images in given.items()]
     found = [finding for part in parts for finding in _copies(part, data.class_names, noun)]
     found += [finding for part in held_out for finding in _overlap(train, part, noun)]
     found += _conflicts(train, data.class_names, noun)
@@ -107,7 +104,7 @@ def _strange_label(data: DataSet, name: str, others: str) -> Finding:
     return Finding("label", f"train/{name}", message, tuple(("train", place) for place in members[:EXAMPLES]))
 
 
-def _scan(name: str, images: Images, on_images: Callable[[int], None]) -> _Part:
+def _scan(name: str, images: Images, on_images: OnImages | None) -> _Part:
     """Read all images in chunks, and compute their hashes."""
     hashes, constant = np.empty(len(images), np.uint64), np.zeros(len(images), bool)
     done, pictures = 0, has_pixels(images)
@@ -120,7 +117,8 @@ def _scan(name: str, images: Images, on_images: Callable[[int], None]) -> _Part:
         digests = b"".join(blake2b(row, digest_size=HASH_BYTES).digest() for row in rows.flatten(1).numpy())
         hashes[done:stop] = np.frombuffer(digests, np.uint64)
         done = stop
-        on_images(done)
+        if on_images is not None:
+            on_images(len(rows))
     return _Part(name, images.labels.cpu().numpy(), hashes, constant)
 
 

@@ -52,10 +52,10 @@ class Columns:
         return f"{f'{epoch.epoch}/{self.epochs}':>{self.first}}{self._cells([*cells, self._number(epoch.seconds, 1)])}"
 
     def _number(self, value: float | None, digits: int) -> str:
-        """Return a number with this many decimals, or with an exponent if that is too long."""
+        """Return a number with this many decimals, or with fewer or an exponent if that is too long."""
         if value is None:
             return "–"
-        texts = (format(value, style) for style in (f".{digits}f", ".1e", ".0e"))
+        texts = (format(value, style) for style in (f".{digits}f", ".2f", ".1e", ".0e"))
         return next(text for text in texts if len(text) < self.cell)
 
     def _cells(self, texts: Iterable[str]) -> str:
