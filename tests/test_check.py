@@ -13,7 +13,7 @@ from PIL import Image
 
 import faustnet as package
 from conftest import Answer, small_method
-from faustnet.data import DataSet, check_data, data_in_memory, load_data, obvious_findings
+from faustnet.data import DataSet, Images, check_data, data_in_memory, load_data, obvious_findings
 from faustnet.data.stored_pixels import StoredPixels
 from faustnet.errors import FaustnetWarning
 
@@ -285,6 +285,21 @@ def test_what_is_obvious_is_found_without_reading_everything(arrays: Arrays) -> 
 
 def memory(arrays: Arrays) -> DataSet:
     return data_in_memory((arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"]))
+
+
+def test_samples_of_any_kind_are_looked_up() -> None:
+    """Numbers alone, rows that are constant, and parts of two types."""
+    labels = torch.arange(20) % 2
+    for x, expected in (
+        (torch.arange(20.0), 0),
+        (torch.ones(20, 3), 0),
+        (torch.arange(60).view(20, 3), 1),
+        (torch.rand(20, 1, 4, 4).double(), 1),
+    ):
+        data = DataSet("own", ("a", "b"), Images(x, labels), Images(x[:5].clone(), labels[:5]))
+        assert len(obvious_findings(data)) == expected
+    data = DataSet("own", ("a", "b"), Images(x, labels), Images(x[:5].float(), labels[:5]))
+    assert obvious_findings(data) == []
 
 
 def test_streamed_images_are_not_read_to_look_for_mistakes(arrays: Arrays, tmp_path: Path) -> None:

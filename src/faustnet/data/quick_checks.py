@@ -47,28 +47,30 @@ def _sorted(values: Tensor) -> Tensor:
 def _sampled_overlap(data: DataSet) -> list[Finding]:
     """Look up some test images among the training images. If all images are the same, they are on purpose."""
     train, test = data.train.pixels, data.test.pixels
-    if not isinstance(train, Tensor) or not isinstance(test, Tensor) or not len(test) or torch.equal(train, test):
+    if not isinstance(train, Tensor) or not isinstance(test, Tensor) or train.dtype != test.dtype or not test.numel():
+        return []
+    if torch.equal(train, test):
         return []
     some = test[:: -(-len(test) // LOOKED_UP)]
-    known, sums = _fingerprints(train), _fingerprints(some)
+    known, sought = _fingerprints(train), _fingerprints(some)
     order = _sorted(known)
-    begins, ends = (torch.searchsorted(known[order], sums, right=right).tolist() for right in (False, True))
+    begins, ends = (torch.searchsorted(known[order], sought, right=right).tolist() for right in (False, True))
     same = 0
-    for row, begin, end in zip(some, begins, ends, strict=True):
-        candidates = train[order[begin:end]]
-        varies = bool((row != row.flatten()[0]).any())  # images of a single colour are another mistake
-        same += varies and bool((candidates == row).flatten(1).all(dim=1).any())
+    for row, begin, end in zip(some.reshape(len(some), -1), begins, ends, strict=True):
+        candidates = train[order[begin:end]].reshape(end - begin, len(row))
+        varies = bool((row != row[0]).any())  # images of a single colour are another mistake
+        same += varies and bool((candidates == row).all(dim=1).any())
     if not same:
         return []
     noun = noun_of(data)
-    which = f"{same:,} of {len(some):,} test {noun}"
     looked_up = " that were looked up" if len(some) < len(test) else ""
-    return [Finding("overlap", "test", f"{which}{looked_up} are also training {noun}: remove them from one of the two.")]
+    message = f"{same:,} of {len(some):,} test {noun}{looked_up} are also training {noun}: remove them from one of the two."
+    return [Finding("overlap", "test", message)]
 
 
 def _fingerprints(pixels: Tensor) -> Tensor:
     """Return a number for each image, from some of its values, that is equal for equal images. (n, …) → (n,)"""
-    rows = pixels.flatten(1)
+    rows = pixels.reshape(len(pixels), -1)
     some = rows[:, :: -(-rows.shape[1] // VALUES)]
     numbers = some.float().view(torch.int32) if some.is_floating_point() else some
     weights = torch.randint(2**32, (numbers.shape[1],), generator=torch.Generator().manual_seed(0)).to(numbers.device)

@@ -28,8 +28,12 @@ def check_trainable(method: Method, train: Source, batch_size: int) -> list[floa
         index = torch.arange(min(batch_size, len(train.labels), MOST_IMAGES), device=device)
         _check_rows(twin, train.plain(index), train.labels[index])
         buffers = {name: buffer.clone() for name, buffer in twin.named_buffers() if not name.startswith("network.layers.")}
-        losses = [loss for group in twin.losses(train.plain(index), train.labels[index]) for loss in group]
-        reached = [_reached(twin, loss) for loss in losses]
+        found = [
+            (loss.detach(), _reached(twin, loss))
+            for losses in twin.losses(train.plain(index), train.labels[index])
+            for loss in losses
+        ]
+    reached = [names for _, names in found]
     if isinstance(method, LocalMethod):
         _check_buffers(twin, buffers)
         _check_locality(reached)
@@ -39,7 +43,7 @@ def check_trainable(method: Method, train: Source, batch_size: int) -> list[floa
                 f"The parameter {name} gets no gradient from any loss: use it in the layer or in its loss, or freeze it "
                 "with requires_grad_(False)."
             )
-    return torch.stack(losses).tolist()
+    return [float(loss) for loss, _ in found]
 
 
 def _check_rows(method: Method, x: Tensor, y: Tensor) -> None:
