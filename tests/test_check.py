@@ -267,7 +267,19 @@ def test_what_training_says_about_its_data(arrays: Arrays, faustnet: Command, tm
     warned = [line for line in answer.err.splitlines() if line.startswith("warning: ")]
     assert re.match(r"warning: All \d\d test images of '0' are copies of one image: replace", warned[0])
     assert len(warned) == 5, "no more, because the command lists all"
-    assert f"'faustnet check {tmp_path / 'mine.npz'}' lists everything" in answer.err
+    assert f"To find everything in the data, use: faustnet check {tmp_path / 'mine.npz'}\n" in answer.err
+
+
+def test_training_on_data_in_memory_names_the_function_that_finds_everything(
+    arrays: Arrays, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leak(arrays)
+    recipe = {"network": {"widths": [16], "embedding": 8}, "training": {"epochs": 1}}
+    train, test = ((arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+    package.train(recipe, tmp_path / "run", data=train, test=test, device="cpu")
+    printed = capsys.readouterr().err
+    assert "that were looked up are also training images" in printed
+    assert "To find everything in the data, use: faustnet.data.check_data\n" in printed
 
 
 def test_what_is_obvious_is_found_without_reading_everything(arrays: Arrays) -> None:

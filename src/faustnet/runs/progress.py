@@ -1,5 +1,6 @@
 """Progress of a training: a line for each epoch, and on a terminal a bar below them."""
 
+import shlex
 from collections.abc import Sequence
 
 import torch
@@ -17,7 +18,7 @@ from faustnet.training.loop import TrainingLoop
 
 UNEVEN = 3  # ratio of the largest to the smallest class from which a warning is printed
 FEW = 10  # training images of a class below which a warning is printed
-SHOWN = 5  # classes that a warning names
+SHOWN = 5  # classes that a warning names, and warnings about the data, at most
 
 
 class ConsoleProgress:
@@ -117,8 +118,8 @@ def _notes_on_classes(data: DataSet, trainer: TrainingLoop) -> list[str]:
 def _notes_on_data(recipe: Recipe, data: DataSet) -> list[str]:
     """Warn about mistakes in the data that a sample of them shows."""
     found = [f"warning: {finding.message}" for finding in obvious_findings(data)]
-    shown = recipe.dataset if recipe.dataset != MEMORY else "DATA"
-    return [*found[:SHOWN], f"'faustnet check {shown}' lists everything that is found in the data"] if found else []
+    command = "faustnet.data.check_data" if recipe.dataset == MEMORY else f"faustnet check {shlex.quote(recipe.dataset)}"
+    return [*found[:SHOWN], f"To find everything in the data, use: {command}"] if found else []
 
 
 def _listed(names: Sequence[str]) -> str:
