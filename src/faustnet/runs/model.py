@@ -117,7 +117,10 @@ class Model:
     def read_data(self, dataset: str | None = None, data_dir: Path | None = None) -> DataSet:
         """Read the data that it was trained on, or another data set with its classes. Images in a folder are resized, and
         texts are encoded by the model's tokeniser."""
-        return self.known(self.load_data(dataset or self.recipe.dataset, self.recipe.data, data_dir))
+        found = self.load_data(dataset or self.recipe.dataset, self.recipe.data, data_dir)
+        if self.of_bytes:
+            check_range(found.test, found.name)
+        return self.known(found)
 
     def load_data(self, dataset: str, settings: DataSettings, data_dir: Path | None) -> DataSet:
         """Read a data set with any classes for this model."""
@@ -126,10 +129,7 @@ class Model:
             channels, height, width = self.shape
             shape = channels, height, width
         text = replace(settings.text, tokeniser=self.tokeniser)
-        found = load_data(dataset, data_dir, shape=shape, strict=settings.strict, stream=settings.stream, text=text)
-        if self.of_bytes:
-            check_range(found.test, found.name)
-        return found
+        return load_data(dataset, data_dir, shape=shape, strict=settings.strict, stream=settings.stream, text=text)
 
     def source(self, images: Images) -> ImageSource:
         """Return the images as input for the method, without augmentation."""
