@@ -190,7 +190,9 @@ def set_up(
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     evaluated = model.source(held_out.to(device))
     settings = recipe.training, recipe.optimiser, recipe.seed
-    return model, TrainingLoop(model.method, source, evaluated, *settings, communicator)
+    trainer = TrainingLoop(model.method, source, evaluated, *settings, communicator)
+    trainer.diagnosis.from_trained = start is not None
+    return model, trainer
 
 
 def validation_split(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
