@@ -1,5 +1,5 @@
-"""Write RESULTS.md, docs/representatives.md, docs/new-classes.md and the tables in README.md, docs/scikit-learn.md and
-docs/export.md from the files in results/.
+"""Write RESULTS.md, docs/representatives.md, docs/new-classes.md and the tables in README.md, docs/scikit-learn.md,
+docs/export.md and docs/play.md from the files in results/.
 
     python benchmarks/results.py
 
@@ -141,6 +141,7 @@ def pages() -> dict[Path, str]:
         ),
         **with_tables(ROOT / "docs/scikit-learn.md", {"estimator": "\n".join(lines(_read("estimator.json")))}),
         **with_tables(ROOT / "docs/export.md", {"export": exported()}),
+        **with_tables(ROOT / "docs/play.md", {"play": played()}),
         **({ROOT / "docs/representatives.md": page} if (page := beyond.representatives(RESULTS)) else {}),
         **({ROOT / "docs/new-classes.md": page} if (page := new_classes.page(RESULTS)) else {}),
     }
@@ -227,6 +228,23 @@ def exported() -> str:
         for line in _read("export.json")["lines"]
     ]  # fmt: skip
     return markdown(["images of 28×28", "PyTorch, µs", "ONNX Runtime, µs", "ONNX Runtime ÷ PyTorch"], rows)
+
+
+def played() -> str:
+    rows = [
+        [line["network"], f"{line['page_ms']:.1f}", f"{line['torch_ms']:.1f}", f"{line['largest_difference']:.0e}",
+         str(line["different_votes"]), f"{line['megabytes']:.1f}"]
+        for line in _read("play.json")["lines"]
+    ]  # fmt: skip
+    columns = [
+        "images of 28×28",
+        "page, ms",
+        "PyTorch, ms",
+        "largest difference of a distance",
+        "different votes",
+        "page, MB",
+    ]
+    return markdown(columns, rows)
 
 
 def _read(name: str) -> Any:

@@ -25,7 +25,7 @@ LEVELS = [
     {"training"},
     {"runs"},
     {"api", "bench", "estimator", "report", "testing"},
-    {"export", "reproduce"},
+    {"export", "play", "reproduce"},
     {"cli"},
     {"__init__", "__main__"},
 ]

@@ -1,4 +1,4 @@
-"""Commands that use finished runs: evaluate, votes, report, predict and export."""
+"""Commands that use finished runs: evaluate, votes, report, predict, play and export."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -201,6 +201,34 @@ def predict(
     print_predictions("text" if text else "file", found, voters, as_json=as_json, as_csv=as_csv)
     if failed:
         raise typer.Exit(1)
+
+
+def play(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run of a FAUST method on images, or a model file.")],
+    out: Annotated[
+        Path | None, option("HTML file to write; an existing file is overwritten.", "play.html in the folder of the model")
+    ] = None,
+    dataset: OtherData = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write an HTML page that runs a model: draw an image, and see the distances and the vote of every layer.
+
+    The page also shows where early exit would stop, and adds a class from three drawings. It is a single file and opens in
+    any browser without a network connection. Dense and convolutional models of up to 20 MB are supported.
+    """
+    out = out or (run.parent if run.is_file() else run) / "play.html"
+    require(out.suffix.lower() in (".html", ".htm"), f"--out must end in .html, got {out}.")
+    import torch
+
+    from faustnet.play.page import PageModel, render_play
+    from faustnet.runs.folder import model_at
+
+    model = model_at(run, torch.device("cpu"))
+    check_writable(out)
+    page = PageModel.of(model)  # fails early if a page cannot run this model
+    content = render_play(page, _read_data(model, data_dir, dataset)).encode()
+    write_whole(out, content)
+    typer.echo(f"written: {out}, {len(content) / 1e6:.1f} MB; open it in a browser")
 
 
 def export(

@@ -55,6 +55,11 @@ class Faust(Method):
         """
         return {f"references.layer_{i}": own.unsqueeze(0) for i, own in enumerate(references)}
 
+    @property
+    def new_lengths(self) -> list[float] | None:
+        """Length that the references of a new class are scaled to in each layer; None if they are not scaled."""
+        return None
+
     def check_rejection(self) -> None:
         """Refuse if the distance to the nearest reference does not tell unknown images from known ones."""
 

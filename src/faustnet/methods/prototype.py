@@ -81,9 +81,13 @@ class FaustPrototype(FaustSharedReferences, LocalMethod):
             "network.length must be unit or learned to reject images with faust-prototype, got free: train again.",
         )
 
+    @property
+    def new_lengths(self) -> list[float]:
+        """Mean length of the prototypes in each layer, which may be much shorter than embeddings."""
+        return [old.norm(dim=-1).mean().item() for old in self.references]
+
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Prototypes may be much shorter than embeddings, so the new references are scaled to their mean length."""
-        lengths = [old.norm(dim=-1).mean() for old in self.references]
-        alike = [functional.normalize(own, dim=-1) * length for own, length in zip(references, lengths, strict=True)]
+        pairs = zip(references, self.new_lengths, strict=True)
+        alike = [functional.normalize(own, dim=-1) * length for own, length in pairs]
         names = [name for name, _ in self.named_parameters() if name.endswith(".prototypes")]
         return {**super().new_class(examples, alike), **dict(zip(names, alike, strict=True))}
