@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -86,21 +86,38 @@ class DataSet:
     tokeniser: Tokeniser | None = field(default=None, kw_only=True)  # of texts
     paths: Mapping[str, Sequence[Path]] | None = field(default=None, kw_only=True)  # files of "train" and "test" images
 
-    def with_classes(self, class_names: tuple[str, ...]) -> "DataSet":
-        """Return the data with the labels of a model that has these classes. The data need not contain all of them."""
-        if others := sorted(set(self.class_names) - set(class_names)):
+    def with_classes(
+        self, class_names: tuple[str, ...], renamed: Mapping[str, str] | None = None, removed: Collection[str] = ()
+    ) -> "DataSet":
+        """Return the data with the labels of a model that has these classes. The data need not contain all of them.
+
+        `renamed` are classes of the model by other names that they may have in the data. Images of `removed` classes are
+        left out.
+        """
+        places = {name: number for number, name in enumerate(class_names)}
+        places = {old: places[new] for old, new in (renamed or {}).items()} | places
+        left = set(removed) - set(places)
+        gone = [name for name in self.class_names if name in left]
+        if others := sorted(set(self.class_names) - set(places) - set(gone)):
             known = ", ".join(class_names)
             raise FaustnetError(
                 f"{self.name} must have only classes of the model, which are {known}, got {', '.join(others)}."
             )
-        numbers = torch.tensor([class_names.index(name) for name in self.class_names])
+        numbers = torch.tensor([places.get(name, -1) for name in self.class_names])
 
         def renumbered(part: Images) -> Images:
-            return Images(part.pixels, numbers[part.labels.cpu()])
+            found = Images(part.pixels, numbers[part.labels.cpu()])
+            return found.take((found.labels >= 0).nonzero()[:, 0]) if gone else found
 
         validation = None if self.validation is None else renumbered(self.validation)
         train, test = renumbered(self.train), renumbered(self.test)
-        return replace(self, class_names=class_names, train=train, test=test, validation=validation)
+        whole = replace(self, class_names=class_names, train=train, test=test, validation=validation)
+        if not gone:
+            return whole
+        require(len(test) > 0, f"{self.name} has no test image of the model's classes, because they were removed from it.")
+        named, count = ", ".join(map(repr, gone)), len(self.test) - len(test)
+        left_out = (*self.left_out, f"{count} test images of classes that were removed from the model: {named}")
+        return replace(whole, left_out=left_out, paths=None)
 
 
 @dataclass(frozen=True)
