@@ -77,7 +77,7 @@ def _command(command: Callable[..., None]) -> None:
     @functools.wraps(command)
     def run(**options: Any) -> None:
         training = Training(**{name: options.pop(name) for name in shared})
-        with _resumable(training.out):
+        with resumable(training.out):
             command(training, **options)
 
     parameters = [*own, *shared.values()]
@@ -87,7 +87,7 @@ def _command(command: Callable[..., None]) -> None:
 
 
 @contextmanager
-def _resumable(out: Path) -> Iterator[None]:
+def resumable(out: Path) -> Iterator[None]:
     """Turn Ctrl-C into a message and exit code 130; finished runs and checkpoints are kept."""
     try:
         yield
@@ -163,7 +163,7 @@ def figure2_(
     from faustnet.runs.progress import ConsoleProgress
     from faustnet.system.devices import choose_device
 
-    with _resumable(out):
+    with resumable(out):
         _print_paths(draw_figure2(out, dataset, network, choose_device(device), data_dir, ConsoleProgress()))
 
 

@@ -1,0 +1,205 @@
+"""`faustnet demo`: what FAUST does differently from backpropagation, shown in two minutes on a small data set."""
+
+import io
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from faustnet.cli import commands
+from faustnet.cli.reproduce import resumable
+
+if TYPE_CHECKING:
+    from faustnet.reproduce.demo import Answers
+    from faustnet.runs.folder import Run
+
+WIDTH = 96  # of the text, at most
+SHADES = " ░▒▓█"  # of a picture, from dark to light
+
+INTRODUCTION = """\
+Backpropagation trains a network with one loss at its output, whose gradient passes back through all layers. FAUST gives \
+every layer a loss of its own: the layer learns to map an image close to an example image of its class, and no gradient \
+leaves the layer. Is that as accurate, and what else does it allow? This demo tries it on {images:,} handwritten digits \
+of 8×8 pixels and takes about two minutes."""
+ACCURACY = """\
+The same network, three layers of 500 units, is trained with each method, with two random seeds. All methods except \
+backpropagation train the layers with separate losses. {test} other images test it."""
+DIFFERENCE = """\
+FAUST (last row) minus backpropagation (first row): {difference:+.2f} points. One test image is {image:.2f} points, so two \
+seeds do not show differences below about one point. “Passes” are the forward passes for one prediction: several methods \
+need one for each of the ten classes."""
+LAYERS = """\
+A network trained with FAUST compares an image with one example of each class in every layer. So every layer has an answer \
+of its own, and one forward pass computes all of them. A network trained with backpropagation answers at its output only."""
+NEW_CLASS = """\
+Another network was trained with FAUST on the digits 0 to 8 and has never seen a 9. Now it is given {examples} images of \
+a 9: their mean in every layer becomes the example that images are compared with. No weight changes. A network trained \
+with backpropagation would need another output, and training for it."""
+ADDED = """\
+Test images of a 9 that it recognises: 0 of {0.images} before, {0.recognised} of {0.images} after {0.seconds:.2f} s. \
+Accuracy on the digits 0 to 8: {0.others_before:.1%} before, {0.others_after:.1%} after."""
+SUMMARY = """\
+In short: FAUST reached {faust:.2f} %, backpropagation {backprop:.2f} %. Of these methods, only FAUST has all of this: no \
+gradient between layers, an answer from every layer, one forward pass for a prediction (Forward-Forward needs {passes}), \
+and a new class from {examples} images without training."""
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results; runs that are already there are reused.")] = Path(
+        "runs/demo"
+    ),
+) -> None:
+    """Show what FAUST does differently from backpropagation, in two minutes on the digits data set.
+
+    Trains six methods and prints their accuracies, shows the answers of every layer, adds a class without training, and
+    writes a report and a page to play with. Nothing is downloaded. After Ctrl-C the same command continues.
+    """
+    from faustnet.report.page import plotly_script
+
+    plotly_script()  # fails early if plotly is not installed
+    with resumable(out):
+        _Story(out).tell()
+
+
+class _Story:
+    """The demo, step by step. The story goes to standard output, the progress to standard error."""
+
+    def __init__(self, out: Path):
+        self.out = out
+        self.console = Console(highlight=False, markup=False, emoji=False)
+        self.console.width = min(self.console.width, WIDTH) if self.console.is_terminal else WIDTH
+        self.notes = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+    def tell(self) -> None:
+        from faustnet.reproduce.demo import EXAMPLES, digits
+
+        data = digits()
+        self._say(INTRODUCTION.format(images=len(data.train) + len(data.test)))
+        accuracies = self._compare(len(data.test))
+        runs = self._layers()
+        self._new_class()
+        self._pages(runs)
+        self._say(SUMMARY.format(**accuracies, examples=EXAMPLES))
+        self._files()
+        self._next()
+
+    def _say(self, text: str) -> None:
+        self.console.print(text)
+        self.console.print()
+
+    def _heading(self, number: int, title: str) -> None:
+        self.console.print(f"{number}. {title}", style="bold")
+
+    @contextmanager
+    def _working(self, what: str) -> Iterator[None]:
+        """Show what is being done: on a terminal until it is done."""
+        if self.notes.is_terminal:
+            with self.notes.status(f"{what} …"):
+                yield
+        else:
+            self.notes.print(f"{what} …")
+            yield
+
+    def _compare(self, test: int) -> dict[str, float]:
+        """Train and print the table. Returns the numbers of the summary."""
+        from faustnet.cli.demo_table import DemoTable
+        from faustnet.reproduce.demo import BACKPROP, FAUST, FORWARD_FORWARD, table_jobs, table_workers
+        from faustnet.reproduce.dispatch import reproduce
+        from faustnet.reproduce.table1 import TABLE
+
+        self._heading(1, "Accuracy")
+        self._say(ACCURACY.format(test=test))
+        jobs = table_jobs()
+        with DemoTable(jobs, self.out, self.console) as table:
+            cells = {cell["method"]: cell for cell in reproduce(TABLE, jobs, self.out, table_workers(), table)}
+        faust, backprop = cells[FAUST]["mean"], cells[BACKPROP]["mean"]
+        self.console.print()
+        self._say(DIFFERENCE.format(difference=faust - backprop, image=100 / test))
+        return {"faust": faust, "backprop": backprop, "passes": table.passes(FORWARD_FORWARD)}
+
+    def _layers(self) -> list["Run"]:
+        from faustnet.reproduce.demo import BACKPROP, FAUST, kept_run, layer_answers
+
+        self._heading(2, "Every layer answers")
+        self._say(LAYERS)
+        with self._working("training one network with FAUST and one with backpropagation"):
+            runs = [kept_run(FAUST, self.out / "faust"), kept_run(BACKPROP, self.out / "backprop")]
+        self._say(_pictures(layer_answers(runs[0])))
+        metrics = runs[0].metrics
+        shares = zip(metrics["voters"], metrics["layer_accuracy"], strict=True)
+        alone = ", ".join(f"{name} {share:.1%}" for name, share in shares)
+        self._say(f"Accuracy on all test images: {alone}; all layers together {metrics['test_accuracy']:.1%}.")
+        return runs
+
+    def _new_class(self) -> None:
+        from faustnet.reproduce.demo import EXAMPLES, with_class, without_class, write_new_class
+
+        self._heading(3, "A new class without training")
+        self._say(NEW_CLASS.format(examples=EXAMPLES))
+        with self._working("training with FAUST on the digits 0 to 8"):
+            write_new_class(self.out)
+            run = without_class(self.out)
+        self._say(ADDED.format(with_class(run, self.out)))
+
+    def _pages(self, runs: Sequence["Run"]) -> None:
+        """Write the pages; their paths are printed below."""
+        self.notes.print("writing the report and the page to play with …")
+        with redirect_stdout(io.StringIO()):
+            commands.report([run.folder for run in runs], out=self.out / "report.html", device="cpu")
+            commands.play(runs[0].folder, out=self.out / "play.html")
+
+    def _files(self) -> None:
+        self.console.print("Open in a browser:", style="bold")
+        self._columns(
+            (str(self.out / "report.html"), "both networks side by side: curves, maps of the layers, errors"),
+            (str(self.out / "play.html"), "draw a digit and see what every layer answers"),
+        )
+
+    def _next(self) -> None:
+        faustnet = _program()
+        self.console.print("Next, type:", style="bold")
+        self._columns(
+            (f"{faustnet} evaluate {self.out / 'faust'} --early-exit", "how much work the first layers can save"),
+            (f"{faustnet} reproduce animation", "watch the layers learn: a GIF and an SVG"),
+            (f"{faustnet} train --dataset FOLDER --out runs/mine", "your own images, one folder per class"),
+        )
+
+    def _columns(self, *rows: tuple[str, str]) -> None:
+        width = max(len(left) for left, _ in rows)
+        for left, right in rows:
+            self.console.print(f"  {left:{width}}   # {right}", soft_wrap=True)
+        self.console.print()
+
+
+def _pictures(answers: Sequence["Answers"]) -> str:
+    """Return pictures of digits side by side, with the answers below."""
+    drawn = [_picture(one.pixels.tolist()) for one in answers]
+    lines = ["   ".join(parts) for parts in zip(*drawn, strict=True)]
+    names = [f"layer {number}" for number in range(1, len(answers[0].votes) + 1)]
+    for label, column in [
+        ("true", [one.label for one in answers]),
+        *((name, [one.votes[place] for one in answers]) for place, name in enumerate(names)),
+        ("together", [one.together for one in answers]),
+    ]:
+        lines.append("   ".join(f"{label + ':':10}{word:6}" for word in column))
+    return "\n".join(f"  {line}".rstrip() for line in lines)
+
+
+def _picture(pixels: list[list[int]]) -> list[str]:
+    """Return a grey picture as lines of text, two characters per pixel."""
+    return ["".join(2 * SHADES[value * len(SHADES) // 256] for value in row) for row in pixels]
+
+
+def _program() -> str:
+    """Return how this program is called: by name if that finds it, otherwise by its path."""
+    called = Path(sys.argv[0])
+    found = shutil.which("faustnet")
+    if found and called.exists() and Path(found).samefile(called):
+        return "faustnet"
+    return shlex.quote(str(called)) if called.name == "faustnet" else "python -m faustnet"
