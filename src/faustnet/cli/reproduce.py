@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from faustnet.cli.defaults import RECIPES
 from faustnet.cli.options import DataDir, Device, numbers, option
 from faustnet.cli.spelling import Command
 from faustnet.errors import require
@@ -173,6 +174,29 @@ def figure3(training: Training, dataset: Dataset = "cifar10", network: Network =
     from faustnet.reproduce.figures import draw_figure3
 
     _print_paths(draw_figure3(training.out, dataset, network, seeds, training.workers()))
+
+
+@reproduce.command("animation", cls=Command)
+def animation_(
+    recipe: Annotated[str, typer.Option(help=f"Recipe: a TOML file, or one of {', '.join(RECIPES)}.")] = "digits",
+    out: Out = OUT,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """Animation: how each layer's map of 200 test images forms over the epochs, as SVG for web pages and GIF for slides.
+
+    Not in the paper. Trains the recipe, and draws t-SNE maps of the embeddings with the Fisher score of figure 2. The map of
+    an epoch starts from that of the next epoch, so that images move little. Writes the points to OUT/animation.json. After
+    Ctrl-C the same command continues.
+    """
+    from faustnet.reproduce.animation import draw_animation
+    from faustnet.runs.progress import ConsoleProgress
+    from faustnet.runs.recipes import read_recipe, recipe_from
+    from faustnet.system.devices import choose_device
+
+    chosen = recipe_from(read_recipe(recipe))
+    with resumable(out):
+        _print_paths(draw_animation(out, chosen, choose_device(device), data_dir, ConsoleProgress()))
 
 
 @_command
