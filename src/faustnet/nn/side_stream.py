@@ -7,13 +7,13 @@ from torch import Tensor
 
 
 class SideStream:
-    """Work beside the current stream. On other devices than GPUs, everything runs in order.
+    """Work beside the current stream, with a lower priority. On other devices than GPUs, everything runs in order.
 
     Tensors that work in the side stream uses must be kept until `join`; `keep` does that.
     """
 
     def __init__(self, device: torch.device):
-        self.stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.kept: list[Tensor] = []
 
     def fork(self) -> AbstractContextManager[object]:

@@ -38,6 +38,10 @@ class LayerGroup(ABC):
     def allocate(self, rows: Structure) -> Structure:
         """Allocate the layers' inputs, for rows like these, and return rows like those of the next group."""
 
+    def converted(self, rows: Structure) -> Structure:
+        """Return rows as the first layer takes them, ahead of `receive`. (R, …)"""
+        return rows
+
     @abstractmethod
     def receive(self, rows: Structure, in_place: bool) -> None:
         """Set the input of the first layer for the next step. With `in_place`, it is copied to where `allocate` put it,
@@ -104,12 +108,15 @@ class BatchedGroup(LayerGroup):
         self.rows = list(self.buffers)
         return rows.new_zeros(len(rows), batched.outputs, dtype=batched.dtype)
 
+    def converted(self, rows: Tensor) -> Tensor:
+        return rows.flatten(1).to(self.batched.dtype)
+
     def receive(self, rows: Tensor, in_place: bool) -> None:
         if in_place or len(self.buffers[0]) > 1:
-            self.buffers[0][0] = rows.flatten(1)
+            self.buffers[0][0] = self.converted(rows)
             self.rows[0] = self.buffers[0]
         else:
-            self.rows[0] = rows.flatten(1).unsqueeze(0)
+            self.rows[0] = self.converted(rows).unsqueeze(0)
 
     @torch.no_grad()
     def refresh(self) -> None:

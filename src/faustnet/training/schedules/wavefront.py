@@ -105,7 +105,8 @@ class Wavefront(Schedule):
         assert self.labels is not None
         index, batch, factors = self.table.read()
         labels = self.labels.index_select(0, batch)
-        return self.local.rows(self.feed.augmented(index), labels[0]), labels, factors
+        rows = self.local.rows(self.feed.augmented(index), labels[0])
+        return self.groups[0].converted(rows), labels, factors
 
     def step(self) -> None:
         self.graph.enqueue()
