@@ -189,16 +189,37 @@ def draw_choices(points: Sequence[Mapping[str, Any]]) -> Figure:
             draws = [accuracy for point in mine if point["count"] == 1 for accuracy in point["accuracies"]]
             if kind == "random":
                 panel.plot([1] * len(draws), draws, "_", color=CURVE_COLOURS[number], markersize=6, alpha=0.7)
-        panel.set_xscale("log")
-        counts = sorted({point["count"] for point in points})
-        panel.set_xticks(counts, labels=list(map(str, counts)), minor=False)
-        panel.set_xticks([], minor=True)
+        _counts_axis(panel, sorted({point["count"] for point in points}))
         panel.set(title=dataset, xlabel="references per class")
-        panel.grid(color="#dddddd", linewidth=0.5)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.legend(frameon=False)
     figure.axes[0].set_ylabel("test accuracy, %")
     return figure
+
+
+@drawing()
+def draw_class_counts(points: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw accuracy by the number of classes, with one curve per role of a recipe."""
+    from matplotlib.figure import Figure
+
+    require(bool(points), "points must contain the result of at least one run, got none.")
+    figure = Figure(figsize=(WIDTH / 2 * CM, 7.6 * CM), layout="constrained")
+    panel = figure.subplots()
+    for number, role in enumerate(dict.fromkeys(point["role"] for point in points)):
+        mine = sorted((point for point in points if point["role"] == role), key=lambda point: point["count"])
+        place: dict[str, Any] = {"label": role, "epochs": [point["count"] for point in mine]}
+        _curve(panel, {**place, "mean": [p["mean"] for p in mine], "std": [p["std"] for p in mine]}, number)
+    _counts_axis(panel, sorted({point["count"] for point in points}))
+    panel.set(title=points[0]["of"], xlabel="classes", ylabel="test accuracy, %")
+    return figure
+
+
+def _counts_axis(panel: Axes, counts: Sequence[int]) -> None:
+    """Put numbers on a logarithmic axis, and a legend into the panel."""
+    panel.set_xscale("log")
+    panel.set_xticks(counts, labels=list(map(str, counts)), minor=False)
+    panel.set_xticks([], minor=True)
+    panel.grid(color="#dddddd", linewidth=0.5)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(frameon=False)
 
 
 @drawing()
