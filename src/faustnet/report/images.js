@@ -73,9 +73,9 @@ function chooseRun(number) {
   chosen.image = Math.min(chosen.image, run.mapped - 1);
   at("run").value = number;
   at("layer").value = chosen.layer;
+  const part = run.mapped < total ? `${counted(run.mapped)} of ${counted(total)}, the first of each class` : `all ${counted(total)}`;
   at("map-note").textContent =
-    `The map shows ${counted(run.mapped)} of ${counted(total)}, the first of each class. It was computed with t-SNE; the map ` +
-    "of a layer starts from that of the layer before.";
+    `The map shows ${part}. It was computed with t-SNE; the map of a layer starts from that of the layer before.`;
   showGallery();
   return drawMap();
 }
