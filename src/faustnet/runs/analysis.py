@@ -27,7 +27,7 @@ from faustnet.training.evaluation import (
 )
 
 PERPLEXITY = 30.0  # of t-SNE, if there are enough images
-ITERATIONS = 500  # of t-SNE in a report; twice as many lower its objective by 5 %
+ITERATIONS = 500  # of t-SNE in a report; more of them hardly change a map of 1,000 images
 
 Say = Callable[[str], None]
 
@@ -174,7 +174,7 @@ def tsne(embedding: np.ndarray, seed: int = 0, *, start: np.ndarray | None = Non
     perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
     width = 0.0 if start is None else float(start[:, 0].std())
     init = "pca" if start is None or width == 0 else (start * (1e-4 / width)).astype(np.float32)  # as wide as with "pca"
-    # Its threads wait for each other in every iteration: on a busy machine, two of them take five times as long as one.
+    # Its threads wait for each other in every iteration: on a busy machine, two of them take several times as long as one.
     with threadpool_limits(1):
         return TSNE(init=init, perplexity=perplexity, random_state=seed, max_iter=iterations).fit_transform(rows)
 
