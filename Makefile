@@ -13,6 +13,8 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 FAUSTNET = $(BIN)/faustnet
 DEMO = runs/demo
+# Some containers set it. Without compiled files, every process of a test compiles all modules that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check docs package tools clean
 

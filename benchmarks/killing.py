@@ -237,7 +237,8 @@ def killed_at_every_point(recipe: Recipe, place: Path, finished: Recipe | None =
     before, because it is forked."""
     begin = time.perf_counter()
     data = load_data(recipe.dataset)
-    session.set_up(recipe, data, CPU)  # imports what no copy then has to
+    session.set_up(recipe, data, CPU)  # imports modules once, and not in every copy
+    environment(CPU, recipe.seed)  # asks git for the commit once
     if finished:
         forked(place / "finished", finished, data)
 

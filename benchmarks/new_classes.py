@@ -111,7 +111,7 @@ For `faust-prototype`, the mean embedding is scaled to the norm of the learned p
 default, 5 % of these images are rejected (`--accept 0.95`).
 
 ```sh
-faustnet calibrate runs/nine                       # uses the validation images (training.validation) or --data
+faustnet calibrate runs/nine                       # uses the validation images (training.validation) or --dataset
 faustnet predict runs/nine nines/0.png --reject    # prints the class or unknown
 ```
 

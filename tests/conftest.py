@@ -1,14 +1,24 @@
 """What the tests share: small real data, the large sets where they are, and the command line in this process."""
 
+import gc
 import os
+import shutil
+from pathlib import Path
 
 # Small tensors gain nothing by threads, and on a busy machine they would wait on each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# Collections of garbage visit all modules and tests: the default is one in every 700 new objects.
+gc.set_threshold(20_000)
+
+# Files in memory, because every run syncs its files to the disk many times.
+MEMORY = Path("/dev/shm")  # of Linux
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2**32:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch

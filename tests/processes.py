@@ -6,7 +6,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import forkserver, get_context
+from multiprocessing import forkserver, get_context, set_start_method
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TextIO
@@ -104,6 +104,7 @@ def _run(
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     if new_session:
         os.setsid()
+    set_start_method(None, force=True)  # the default, as in a new interpreter
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)

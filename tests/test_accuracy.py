@@ -21,7 +21,7 @@ def test_faust_reaches_96_percent_on_digits(faustnet: Command, tmp_path: Path) -
 def test_all_of_the_objective_together_reaches_96_percent_on_digits(name: str, faustnet: Command, tmp_path: Path) -> None:
     answer = faustnet(
         "train", "--recipe", "digits", "--method", name, "--set", "options.final_scale=0.1", "--set", "options.matching=1",
-        "--set", "options.contrast=0.2", "--device", "cpu", "--out", tmp_path / "run", "--json",
+        "--set", "options.contrast=0.2", "--epochs", 8, "--device", "cpu", "--out", tmp_path / "run", "--json",
     )  # fmt: skip
     assert json.loads(answer.out)["test_accuracy"] >= 0.96
 

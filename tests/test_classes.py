@@ -314,8 +314,8 @@ def test_a_run_that_held_out_nothing_asks_for_data(faustnet: Command, tmp_path: 
     quick = ("--widths", "16", "--embedding", "8", "--epochs", "1", "--device", "cpu", "--out", tmp_path / "run")
     assert faustnet("train", *quick).code == 0
     sentence = faustnet("calibrate", tmp_path / "run", "--device", "cpu").sentence
-    assert "has no validation images: give other images of its classes with --data" in sentence
-    assert faustnet("calibrate", tmp_path / "run", "--data", "digits", "--device", "cpu").code == 0
+    assert "has no validation images: give other images of its classes with --dataset" in sentence
+    assert faustnet("calibrate", tmp_path / "run", "--dataset", "digits", "--device", "cpu").code == 0
 
 
 def test_new_classes_are_studied_by_one_command(faustnet: Command, digits: DataSet, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from faustnet.methods.goodness import LabelMethod
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import LARGEST_IMAGE, Recipe, dotted, kinds_of_recipes
 from faustnet.version import VERSION
+from processes import COMMAND, Program
 
 Command = Callable[..., Answer]
 QUICK = ["--widths", "64,48", "--embedding", "32", "--batch-size", "64", "--epochs", "6", "--device", "cpu"]
@@ -36,9 +37,9 @@ QUICK += ["--learning-rate", "0.005"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "faust"
-    subprocess.run(
-        [sys.executable, "-m", "faustnet", "train", *QUICK, "--out", str(folder)], check=True, capture_output=True
-    )
+    process = Program(COMMAND, "train", *QUICK, "--out", folder)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
     return folder
 
 

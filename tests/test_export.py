@@ -54,12 +54,16 @@ ONE_PASS = {"method": "forward-forward", "options": {"inference": "one-pass"}}
 BAD_NAMES = ("<b>bold<", "a|b_c_ [x](y)", "`$1$`")
 SETTINGS: dict[str, Table] = {  # all options of networks and predictions, shared out among the methods
     "backprop": {"network": VGG | {"head": 0}, "prediction": {"mirror": True, "weights": [0.5]}},
+    "collaborative-ff": {"network": ONE_LAYER},
     "cwc": {"network": VGG},
+    "deep-supervision": {"network": ONE_LAYER},
     "ffcm": {"network": DENSE | {"passes_on": "embedding", "norm": "batch"}},
     "predsim": {"network": VGG, "prediction": {"layers": "last"}},
     "mono-forward": {"network": RESIDUAL},
+    "sffa": {"network": ONE_LAYER},
     "symba": {"network": {"widths": [20]}},
     "trifecta": {"network": {"kind": "vgg", "widths": [4]}},
+    "faust-triplet": {"network": ONE_LAYER},
     "faust-centroid": {"network": RESIDUAL | {"embedding": 0}, "prediction": {"weights": [0.25, 1.5]}},
     "faust-prototype": {"network": VGG | {"length": "learned"}, "options": {"prototypes": 2, "final_scale": 0.5}},
     "faust-representative": {

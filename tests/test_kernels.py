@@ -10,8 +10,9 @@ from torch.nn import functional
 pytest.importorskip("triton", reason="needs Triton: pip install triton (it comes with the GPU builds of PyTorch)")
 
 from faustnet.losses import objective, reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
-from faustnet.nn import kernels, modules
-from faustnet.nn.batched import BatchedLinear
+from faustnet.nn import heads, kernels, modules
+from faustnet.nn.batched import BatchedLinear, StackedParameter
+from faustnet.nn.side_stream import SideStream
 from faustnet.training.optimisers import OptimiserSettings, base
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -22,7 +23,7 @@ Calls = Callable[[str], list[None]]
 @pytest.fixture
 def calls_of(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Let the package use its kernels on this device, and count the calls of one of them."""
-    for module in (objective, modules, base):
+    for module in (objective, heads, modules, base):
         monkeypatch.setattr(module, "has_triton", lambda device: True)
 
     def count(name: str) -> list[None]:
@@ -93,7 +94,8 @@ def test_the_norm_kernel_is_the_formula(shape: tuple[int, ...], calls_of: Calls)
     rows, weights = torch.randn(*shape[:-1], 16, device=DEVICE), torch.randn(shape, device=DEVICE)
     calls = calls_of("relu_norm")
     if len(shape) == 3:
-        found = modules.relu_norm(BatchedLinear([weight], bias), [rows])
+        stacked = StackedParameter("weight", slice(0, 3), weight, weight)
+        found = modules.relu_norm(BatchedLinear([stacked], bias, SideStream(DEVICE)), [rows])
     else:
         layer = modules.Linear(16, shape[-1])
         layer.weight, layer.bias = torch.nn.Parameter(weight.detach()), torch.nn.Parameter(bias.detach())
@@ -136,3 +138,15 @@ def test_the_update_kernel_is_the_formula(name: str, momentum: float, calls_of: 
     for mine, other in zip([rough, *ours], [exact, *theirs], strict=True):
         assert relative(mine, other) < 1e-5
     assert relative(copy, exact) < 1e-2
+
+
+@pytest.mark.parametrize(("shape", "side"), [((3, 20, 8, 12), (4, 4)), ((2, 130, 16, 16), (8, 8)), ((2, 3, 6, 5), (2, 1))])
+def test_the_kernel_of_block_means_is_the_formula(shape: tuple[int, ...], side: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    maps = torch.randn(shape, device=DEVICE).contiguous(memory_format=torch.channels_last).requires_grad_()
+    found, expected = kernels.block_means(maps, side), functional.adaptive_avg_pool2d(maps, side)
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn_like(found)
+    (mine,), (exact,) = (torch.autograd.grad((means * weights).sum(), maps) for means in (found, expected))
+    torch.testing.assert_close(mine, exact)
+    assert mine.is_contiguous(memory_format=torch.channels_last)

@@ -120,7 +120,8 @@ def test_another_method_does_not_inherit_the_options_of_the_first() -> None:
     ("table", "said"),
     [
         ("digits", "A recipe must be a dictionary such as {'dataset': 'digits'}, got 'digits'"),
-        ({"epoch": 3}, "no recipe key 'epoch': choose dataset, method, seed"),
+        ({"epoch": 3}, "no recipe key 'epoch': did you mean training.epochs"),
+        ({"nothing": 3}, "no recipe key 'nothing': choose dataset, method, seed"),
         ({"training": {"epoch": 3}}, "no recipe key 'training.epoch': did you mean training.epochs"),
         ({"options": {"scael": 1.0}}, "no recipe key 'options.scael': did you mean options.scale"),
         ({"method": "backprop", "options": {"scale": 1.0}}, "choose options.label_smoothing"),

@@ -137,7 +137,11 @@ def test_the_network_of_the_model_cannot_be_changed(place: Path, tmp_path: Path,
         ({"train_layers": [4]}, r"train_layers must be different numbers from 1 to 3, got \[4\]"),
         ({"train_layers": [0]}, r"start\.train_layers must be different layer numbers from 1, got \[0\]"),
         ({"data": "digits"}, "Images must have the shape 1×8×8 of the model to start from, got 1×4×4"),
-        ({"data": "floats"}, r"Images must be pixels from 0 to 255 \(uint8\), like those of the model .* got floats"),
+        (
+            {"data": "floats"},
+            r"Images must be pixels from 0 to 255 \(uint8\), like those of the model .* got floats: convert them, for "
+            r"example with \(255 \* x\)\.round\(\)\.astype\(numpy\.uint8\)\.",
+        ),
         ({"method": "nothing"}, "start.model must be a run folder or a model file, but there is no "),
     ],
 )

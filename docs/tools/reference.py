@@ -91,6 +91,7 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to do
         Prediction: None,
         EarlyPrediction: None,
         faustnet.FaustnetError: None,
+        faustnet.FaustnetWarning: None,
     },
     "scikit-learn": {
         faustnet.FaustClassifier: (
@@ -104,7 +105,7 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to do
         )
     },
     "Measurements": {Epoch: None, Evaluation: None, EarlyExit: None},
-    "Data": {DataSet: None, Images: ("shape", "split")},
+    "Data": {DataSet: None, Images: ("shape", "split"), data.check_data: None, data.Finding: None},
     "The contract of a method": {
         Method: None,
         LocalMethod: None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from faustnet import _deprecated
 from faustnet._lazy import lazy_attributes
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, FaustnetWarning
 from faustnet.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FFCM", "SFFA", "Backprop", "Callback", "CollaborativeFF", "CwC", "DeepSupervision", "FaustCentroid", "FaustClassifier",
-    "FaustPrototype", "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "ForwardForward",
-    "LocalMethod", "Method", "Model", "MonoForward", "Network", "PredSim", "Run", "SymBa", "Trainer", "Trifecta",
-    "__version__", "data", "join_ranks", "load", "losses", "methods", "nn", "testing", "train",
+    "FaustPrototype", "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "FaustnetWarning",
+    "ForwardForward", "LocalMethod", "Method", "Model", "MonoForward", "Network", "PredSim", "Run", "SymBa", "Trainer",
+    "Trifecta", "__version__", "data", "join_ranks", "load", "losses", "methods", "nn", "testing", "train",
 ]  # fmt: skip
 
 _MODULES = ("data", "losses", "methods", "nn", "testing")

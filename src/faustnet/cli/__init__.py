@@ -10,7 +10,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from faustnet.cli import classes, commands, compare, package, reproduce, tokens, training
+from faustnet.cli import check, classes, commands, compare, package, reproduce, tokens, training
+from faustnet.cli.spelling import Command
 from faustnet.errors import OUT_OF_MEMORY, FaustnetError, printable, require
 from faustnet.version import VERSION
 
@@ -35,11 +36,12 @@ for _command in (  # in the order of --help
     commands.export,
     package.methods,
     package.datasets,
+    check.check,
     package.shards,
     tokens.tokens,
     package.bench,
 ):
-    app.command(cls=compare.CompareCommand if _command is compare.compare else None)(_command)
+    app.command(cls=compare.CompareCommand if _command is compare.compare else Command)(_command)
 app.add_typer(reproduce.reproduce, name="reproduce")
 
 

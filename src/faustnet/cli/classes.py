@@ -63,7 +63,7 @@ def add_class(
 def calibrate(
     run: RunFolder,
     accept: Annotated[float, typer.Option(help="Fraction of images of known classes that must not be rejected.")] = 0.95,
-    data: Annotated[
+    dataset: Annotated[
         str | None,
         option("Data set to calibrate on, by name or path; its test images are used.", "the validation images of the run"),
     ] = None,
@@ -85,12 +85,12 @@ def calibrate(
     check_writable(target)
     recipe = model.recipe
     require(
-        data is not None or recipe.training.validation > 0,
-        f"{run} has no validation images: give other images of its classes with --data, "
+        dataset is not None or recipe.training.validation > 0,
+        f"{run} has no validation images: give other images of its classes with --dataset, "
         "or train with --set training.validation=0.1.",
     )
-    found = model.read_data(data, data_dir)
-    held_out = found.test if data else validation_split(recipe, found)[1]
+    found = model.read_data(dataset, data_dir)
+    held_out = found.test if dataset else validation_split(recipe, found)[1]
     calibrated = model.calibrate(held_out.all_pixels, accept)
     write_whole(target, calibrated.to_bytes())
     rejected = sum(one.class_name == UNKNOWN for one in calibrated.predict(held_out.all_pixels, reject=True))

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from faustnet.cli.options import AsJson, print_json
+from faustnet.cli.spelling import Command
 from faustnet.errors import require
 
 
-class CompareCommand(TyperCommand):
+class CompareCommand(Command):
     """Command whose option --with takes all folders after it. An option of Typer takes one value at a time."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

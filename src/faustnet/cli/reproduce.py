@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from faustnet.cli.options import DataDir, Device, numbers, option
+from faustnet.cli.spelling import Command
 from faustnet.errors import require
 from faustnet.report.tables import print_table
 
@@ -82,7 +83,7 @@ def _command(command: Callable[..., None]) -> None:
     parameters = [*own, *shared.values()]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    reproduce.command(command.__name__.replace("_", "-"))(run)
+    reproduce.command(command.__name__.replace("_", "-"), cls=Command)(run)
 
 
 @contextmanager
@@ -132,7 +133,7 @@ def table1(
     reproduce_table1(table_jobs, training.out, training.workers())
 
 
-@reproduce.command("figure1")
+@reproduce.command("figure1", cls=Command)
 def figure1_(
     dataset: Dataset = "mnist",
     network: Network = "3x500",
@@ -145,7 +146,7 @@ def figure1_(
     _print_paths(draw_figure1(out, dataset, network, data_dir))
 
 
-@reproduce.command("figure2")
+@reproduce.command("figure2", cls=Command)
 def figure2_(
     dataset: Dataset = "fashion-mnist",
     network: Network = "4x500",

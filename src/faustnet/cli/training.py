@@ -16,12 +16,7 @@ WIDTHS = ",".join(map(str, RECIPE["network.widths"]))
 def train(
     dataset: Annotated[
         str | None,
-        option(
-            f"Data set: {', '.join(DATASETS)}, or the path of your own data: {OWN_DATA}.",
-            RECIPE["dataset"],
-            "--dataset",
-            "--data",
-        ),
+        option(f"Data set: {', '.join(DATASETS)}, or the path of your own data: {OWN_DATA}.", RECIPE["dataset"]),
     ] = None,
     method: Annotated[str | None, option("Training method; 'faustnet methods' lists them.", RECIPE["method"])] = None,
     widths: Annotated[str | None, option("Number of units of each layer, separated by commas.", WIDTHS)] = None,

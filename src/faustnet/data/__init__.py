@@ -9,10 +9,12 @@ from faustnet._lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from faustnet.data.download import data_folder
+    from faustnet.data.findings import Finding, check_data
     from faustnet.data.image_file import image_files, image_pixels, read_image
     from faustnet.data.images import Augmentation, DataSet, Images, ImageSource, Scaling
     from faustnet.data.loading import DATASETS, TEXT_SETS, absolute_name, load_data, make_shards
     from faustnet.data.memory import MEMORY, data_digest, data_in_memory
+    from faustnet.data.quick_checks import obvious_findings
     from faustnet.data.stored_pixels import STREAM, StoredPixels
     from faustnet.data.text import TextSettings
     from faustnet.data.token_file import write_tokens
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "download": ["data_folder"],
+    "findings": ["Finding", "check_data"],
     "image_file": ["image_files", "image_pixels", "read_image"],
     "images": ["Augmentation", "DataSet", "Images", "ImageSource", "Scaling"],
     "loading": ["DATASETS", "TEXT_SETS", "absolute_name", "load_data", "make_shards"],
     "memory": ["MEMORY", "data_digest", "data_in_memory"],
+    "quick_checks": ["obvious_findings"],
     "stored_pixels": ["STREAM", "StoredPixels"],
     "text": ["TextSettings"],
     "token_file": ["write_tokens"],
@@ -37,6 +41,7 @@ __all__ = [
     "TEXT_SETS",
     "Augmentation",
     "DataSet",
+    "Finding",
     "ImageSource",
     "Images",
     "Scaling",
@@ -44,6 +49,7 @@ __all__ = [
     "TextSettings",
     "Tokeniser",
     "absolute_name",
+    "check_data",
     "data_digest",
     "data_folder",
     "data_in_memory",
@@ -51,6 +57,7 @@ __all__ = [
     "image_pixels",
     "load_data",
     "make_shards",
+    "obvious_findings",
     "read_image",
     "write_tokens",
 ]

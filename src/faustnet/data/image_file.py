@@ -146,7 +146,7 @@ def _converted(image: Image.Image, channels: int, height: int, width: int) -> to
 def _to_8_bits(image: Image.Image) -> Image.Image:
     """Convert an image to grey, RGB or RGBA with 8 bits for each channel."""
     if image.mode == "F":
-        raise ValueError("its pixels are floating-point numbers of unknown range")
+        raise ValueError("its pixels are floating-point numbers of unknown range, and not 8-bit values from 0 to 255")
     if image.mode.startswith("I"):  # Pillow would clip at 255
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 65_535:

@@ -108,7 +108,7 @@ def load_folder(
 ) -> DataSet:
     """Read all images that `find_class_files` finds."""
     found = find_class_files(folder, image_size, shape=shape, strict=strict)
-    train, test = (_read_all(files, found) for files in (found.train, found.test))
+    (train, train_paths), (test, test_paths) = (_read_all(files, found) for files in (found.train, found.test))
     for number, name in enumerate(found.class_names):
         if number not in train.labels:
             raise FaustnetError(
@@ -118,7 +118,8 @@ def load_folder(
         len(test) > 0,
         f"{folder} has too few images for a test split: add more, or divide them into the folders train and test.",
     )
-    return DataSet(folder.name, found.class_names, train, test, left_out=found.left_out)
+    paths = dict(zip(PARTS, (train_paths, test_paths), strict=True))
+    return DataSet(folder.name, found.class_names, train, test, left_out=found.left_out, paths=paths)
 
 
 def _split(files: ClassFiles, folder: Path) -> tuple[ClassFiles, ClassFiles]:
@@ -172,9 +173,10 @@ def _common_shape(headers: Collection[tuple[str, tuple[int, int]]], image_size: 
     return channels, COMMON_SIZE, COMMON_SIZE
 
 
-def _read_all(files: ClassFiles, found: ImageFolder) -> Images:
+def _read_all(files: ClassFiles, found: ImageFolder) -> tuple[Images, list[Path]]:
+    """Return the images that can be read, and their files."""
     numbers = {path: found.class_names.index(name) for name, paths in files.items() for path in paths}
     pixels = found.errors.read(numbers, lambda path: read_image(path, found.shape))
     labels = [numbers[path] for path in pixels]
     stacked = torch.stack(list(pixels.values())) if pixels else torch.empty(0, *found.shape, dtype=torch.uint8)
-    return Images(stacked, torch.tensor(labels, dtype=torch.long))
+    return Images(stacked, torch.tensor(labels, dtype=torch.long)), list(pixels)

@@ -2,8 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -83,6 +84,7 @@ class DataSet:
     left_out: tuple[str, ...] = field(default=(), kw_only=True)  # messages about the user's files that were not read
     validation: Images | None = field(default=None, kw_only=True)  # if the data set has validation texts of its own
     tokeniser: Tokeniser | None = field(default=None, kw_only=True)  # of texts
+    paths: Mapping[str, Sequence[Path]] | None = field(default=None, kw_only=True)  # files of "train" and "test" images
 
     def with_classes(self, class_names: tuple[str, ...]) -> "DataSet":
         """Return the data with the labels of a model that has these classes. The data need not contain all of them."""

@@ -16,6 +16,10 @@ from faustnet.errors import FaustnetError, require
 OPEN_FILES = 64  # at once, at most
 
 
+class BadLabels(FaustnetError):
+    """Labels that are no classes, such as -1 beside a list of class names."""
+
+
 @dataclass(frozen=True)
 class NpyFile:
     """A .npy file whose rows are contiguous."""
@@ -75,7 +79,7 @@ def different_labels(source: Path, train: np.ndarray, test: np.ndarray) -> np.nd
     names = np.unique(train)
     require(len(names) > 1, f"{source} must have training images of at least two classes, got {len(names)}.")
     if len(unknown := np.setdiff1d(test, names)):
-        raise FaustnetError(
+        raise BadLabels(
             f"{source} has test images but no training images of the class {unknown[0]}: add training images of it."
         )
     return names

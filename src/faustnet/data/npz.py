@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from faustnet.data.images import DataSet, Images
-from faustnet.data.npy_file import channels_first, different_labels, label_kind, read_header
+from faustnet.data.npy_file import BadLabels, channels_first, different_labels, label_kind, read_header
 from faustnet.errors import FaustnetError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -45,7 +45,7 @@ def _class_names(path: Path, y_train: np.ndarray, y_test: np.ndarray) -> np.ndar
         )
     for part, y in (("train", y_train), ("test", y_test)):
         if y.dtype.kind == "f" and len(broken := y[y != np.floor(y)]):  # NaN differs from itself
-            raise FaustnetError(f"y_{part} in {path} must be integers or strings, got {broken[0]}.")
+            raise BadLabels(f"y_{part} in {path} must be integers or strings, got {broken[0]}.")
     return different_labels(path, y_train, y_test)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from faustnet.data.images import DataSet, Images
-from faustnet.data.npy_file import NpyFile, different_labels, label_kind
+from faustnet.data.npy_file import BadLabels, NpyFile, different_labels, label_kind
 from faustnet.data.stored_pixels import CHUNK, StoredPixels
 from faustnet.errors import FaustnetError, require
 
@@ -102,12 +102,12 @@ def _class_numbers(folder: Path, train: list[Shard], test: list[Shard]) -> tuple
         )
     for file, own in train + test:
         if len(bad := own[(own < 0) | (own >= len(names))]):
-            raise FaustnetError(
+            raise BadLabels(
                 f"Labels must be from 0 to {len(names) - 1}, the lines of {CLASSES}, but an image in {file.path} "
                 f"has {bad[0]}."
             )
     if len(missing := np.setdiff1d(np.arange(len(names)), found[0])):
-        raise FaustnetError(
+        raise BadLabels(
             f"{path} names {names[missing[0]]!r}, but no training image has label {missing[0]}: add training images of it."
         )
     return tuple(names), found

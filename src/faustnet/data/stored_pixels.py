@@ -70,10 +70,15 @@ class StoredPixels:
         if self._channels_last:
             np.copyto(out, channels_first(rows))
         if out.dtype != np.uint8 and not np.isfinite(out).all():
-            bad = positions[np.flatnonzero(~np.isfinite(out).reshape(len(out), -1).all(axis=1))[0]]
-            ends = np.cumsum([file.shape[0] for file in self.files])
-            path = self.files[np.searchsorted(ends, bad, side="right")].path
-            raise FaustnetError(f"{path} contains NaN or infinity: replace those values.")
+            bad = index[np.flatnonzero(~np.isfinite(out).reshape(len(out), -1).all(axis=1))[0]]
+            raise FaustnetError(f"{self.file_of(bad)[0]} contains NaN or infinity: replace those values.")
+
+    def file_of(self, place: int) -> tuple[Path, int]:
+        """Return the file of the image at a position, and its row in that file."""
+        ends = np.cumsum([file.shape[0] for file in self.files])
+        number = int(np.searchsorted(ends, self.positions[place], side="right"))
+        file = self.files[number]
+        return file.path, int(self.positions[place] - ends[number] + file.shape[0])
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Read all images in chunks of `size`, on the device. → (size, c, h, w) each"""

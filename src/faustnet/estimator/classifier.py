@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource
+from faustnet.errors import warn
 from faustnet.estimator.inputs import (
     array_kind,
     as_array,
@@ -45,6 +47,7 @@ from faustnet.runs.session import set_up
 from faustnet.system.devices import choose_device
 from faustnet.training.evaluation import all_embeddings, all_scores
 from faustnet.training.history import Epoch
+from faustnet.training.loop import TrainingLoop
 
 
 class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
@@ -171,7 +174,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         with speaking_of_arguments():
             model, trainer = set_up(found.recipe, data, choose_device(self.device), start=start, own=found.own)
         check_embedding(model, self.get_params(deep=False), DEFAULTS["embedding"])
-        trainer.run(lambda: None, self._print_loss)
+        trainer.run(lambda: None, partial(self._after_epoch, trainer))
         earlier = [] if start is None else self.loss_curve_
         self._keep(model, images, [*earlier, *map(_mean_loss, trainer.history)])
         self.seen_, self._optimiser_state = np.arange(len(classes)), {}
@@ -313,7 +316,9 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         return plan({**self.get_params(deep=False), "seed": seed}, DEFAULTS, samples, smallest)
 
-    def _print_loss(self, epoch: Epoch) -> None:
+    def _after_epoch(self, trainer: TrainingLoop, epoch: Epoch) -> None:
+        if trainer.warning:
+            warn(trainer.warning)
         if self.verbose:
             print(f"Epoch {epoch.epoch}, loss {_mean_loss(epoch):.4f}")
 

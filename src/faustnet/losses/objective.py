@@ -157,6 +157,10 @@ class _ReferenceTuplet(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
         (by_embedding,) = ctx.saved_tensors
+        if by_embedding.dtype != torch.float64 and has_triton(by_embedding.device):
+            from faustnet.nn.kernels import scale_layers
+
+            return scale_layers(by_embedding, by_loss), None, None, None, None, None
         return by_embedding * by_loss[..., None, None].to(by_embedding.dtype), None, None, None, None, None
 
 

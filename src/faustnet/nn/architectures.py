@@ -11,7 +11,7 @@ from torch import nn
 
 from faustnet.errors import FaustnetError, require
 from faustnet.nn.bodies import ConvBody, DenseBody, GoodnessConvBody, RmsBody
-from faustnet.nn.heads import ConvHead, PixelHead, TokenHead, TokenMapHead
+from faustnet.nn.heads import HEAD_SIDE, ConvHead, PixelHead, TokenHead, TokenMapHead
 from faustnet.nn.layers import Layer
 from faustnet.nn.modules import Linear
 from faustnet.nn.network import Network
@@ -55,6 +55,7 @@ class NetworkSettings:
         pools: Numbers of the convolutional layers, from 1, that halve the height and width by max-pooling.
         head: Number of channels in the two convolutions of the head of each layer of a convolutional network or of a
             transformer on images, or of hidden units in the head of each layer of a transformer on texts; 0 for none.
+        head_side: Height and width, at most, of the feature maps that a head convolves; larger ones are averaged first.
         patch: Height and width of the patches that a transformer splits images into.
         heads: Number of attention heads of a transformer, a divisor of its width.
         expansion: Number of hidden units of a transformer's feed-forward networks, as a multiple of the width.
@@ -70,6 +71,7 @@ class NetworkSettings:
     kind: str = "dense"
     pools: tuple[int, ...] = ()
     head: int = 256
+    head_side: int = HEAD_SIDE
     patch: int = 4
     heads: int = 4
     expansion: int = 2
@@ -106,12 +108,14 @@ class NetworkSettings:
             len(set(self.pools)) == len(self.pools) and set(self.pools) <= set(range(1, count + 1)),
             f"network.pools must contain different layer numbers from 1 to {count}, got {list(self.pools)}.",
         )
-        for key in ("patch", "heads", "expansion"):
+        for key in ("head_side", "patch", "heads", "expansion"):
             require(getattr(self, key) >= 1, f"network.{key} must be at least 1, got {getattr(self, key)}.")
+        if self.kind == "dense" or not self.head:
+            self.require_defaults("head_side")
         if self.kind != "transformer":
-            self._require_defaults("patch", "heads", "expansion")
+            self.require_defaults("patch", "heads", "expansion")
         else:
-            self._require_defaults("norm")
+            self.require_defaults("norm")
             require(
                 len(set(self.widths)) == 1,
                 f"network.widths must be equal for network.kind=transformer, got {list(self.widths)}: try 192,192,192,192.",
@@ -121,7 +125,7 @@ class NetworkSettings:
                 f"network.heads must be a divisor of the width, {self.widths[0]}, got {self.heads}.",
             )
 
-    def _require_defaults(self, *names: str) -> None:
+    def require_defaults(self, *names: str) -> None:
         """Refuse settings that have no effect on this kind of network."""
         for name in names:
             value, default = getattr(self, name), getattr(NetworkSettings, name)
@@ -202,7 +206,7 @@ def _conv_network(shape: tuple[int, int, int], settings: NetworkSettings, projec
     layers: list[Layer] = []
     for inputs, channels, side, pool in convolutions(shape, settings):
         last = len(layers) + 1 == len(settings.widths)
-        head = ConvHead(channels, side, settings.head) if project or last else None
+        head = ConvHead(channels, side, settings.head, most=settings.head_side) if project or last else None
         body = ConvBody(inputs, channels, pool=pool, residual=settings.kind == "residual")
         if head is not None and project and settings.embedding:  # after the body: random weights are drawn in this order
             head.add_projection(settings.embedding)
@@ -216,6 +220,7 @@ def _transformer(shape: Shape, settings: NetworkSettings, project: bool) -> Netw
     blocks = [TransformerBody(width, settings.heads, settings.expansion) for _ in settings.widths]
     first: nn.Module
     if isinstance(shape, TextShape):
+        settings.require_defaults("head_side")
         first, example = TextBody(shape.vocabulary, shape.length, width, blocks[0]), torch.ones(1, shape.length).long()
     else:
         require(
@@ -227,7 +232,7 @@ def _transformer(shape: Shape, settings: NetworkSettings, project: bool) -> Netw
     for body in (first, *blocks[1:]):
         head: nn.Module | None = None
         if (project or len(layers) + 1 == len(blocks)) and isinstance(first, PatchBody):
-            head = TokenMapHead(width, first.grid, settings.head, embedding)
+            head = TokenMapHead(width, first.grid, settings.head, embedding, settings.head_side)
         elif project or len(layers) + 1 == len(blocks):
             head = TokenHead(width, settings.head, embedding)
         dropout = settings.dropout if layers else settings.input_dropout

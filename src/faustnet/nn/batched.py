@@ -6,7 +6,7 @@ map, run one by one. The first layer of a network may have other inputs than the
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,19 +18,31 @@ from torch.nn import functional
 from faustnet.nn.bodies import DenseBody, ReluBody, RmsBody
 from faustnet.nn.layers import Layer, scaled
 from faustnet.nn.modules import EPSILON, BatchNorm, CastModule, Linear, relu_norm, unit_rms
+from faustnet.nn.side_stream import SideStream
 
 FIRST_WEIGHT = "body.linear.weight"  # the parameter whose shape depends on the number of inputs
 
 
-@dataclass(frozen=True)
+@dataclass
 class StackedParameter:
     """One parameter of n layers. The layers' own parameters become views of `master`. Computation uses `working`, which
-    shares its memory, or is a copy in a lower precision."""
+    shares its memory, or is a copy in a lower precision.
+
+    A matrix may have an `update`: the backward pass calls it with the gradient by the product's output (n, R, outputs) and
+    the rows (n, R, inputs), and computes no gradient itself."""
 
     name: str  # in each layer
     layers: slice  # of the group
     master: Tensor  # (n, …)
     working: nn.Parameter  # (n, …)
+    update: Callable[[Tensor, Tensor], None] | None = None
+
+    def gradient(self, by_output: Tensor, rows: Tensor) -> Tensor | None:
+        """Return the gradient of n matrices by a product with rows, unless it is left to `update`."""
+        if self.update is None:
+            return torch.bmm(by_output.mT, rows)
+        self.update(by_output, rows)
+        return None
 
     @property
     def copy(self) -> Tensor:
@@ -54,9 +66,11 @@ class BatchedLayers(ABC):
             spans = [slice(0, 1), slice(1, len(layers))] if self.separate_first and name == FIRST_WEIGHT else [whole]
             self.parameters += [self._stack(layers[span], span, name) for span in spans]
         self.by_name = {parameter.name: parameter.working for parameter in self.parameters}  # of the last layers
-        weights = [parameter.working for parameter in self.parameters if parameter.name == FIRST_WEIGHT]
-        self.linear = BatchedLinear(weights, self.by_name["body.linear.bias"])
-        self.outputs = layers[-1].embedding_size if self.passes_embedding else weights[-1].shape[1]
+        self.projection = next((parameter for parameter in self.parameters if parameter.name == "head.weight"), None)
+        weights = [parameter for parameter in self.parameters if parameter.name == FIRST_WEIGHT]
+        self.side = SideStream(weights[0].master.device)
+        self.linear = BatchedLinear(weights, self.by_name["body.linear.bias"], self.side)
+        self.outputs = layers[-1].embedding_size if self.passes_embedding else weights[-1].working.shape[1]
 
     def _stack(self, layers: Sequence[Layer], span: slice, name: str) -> StackedParameter:
         parts = [layer.get_parameter(name) for layer in layers]
@@ -74,8 +88,9 @@ class BatchedLayers(ABC):
     def transform(self, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Compute what the layers' own `transform` computes while training."""
         activation = self.body(rows)
-        projection = self.by_name.get("head.weight")
-        embedding = activation if projection is None else _BatchedProduct.apply(activation, projection)
+        embedding = activation
+        if self.projection is not None:
+            embedding = _BatchedProduct.apply(activation, self.projection.working, self.projection)
         gain, prototypes = self.by_name.get("gain"), self.by_name.get("prototypes")
         embedding = scaled(embedding, self.unit, gain)
         compared = [embedding] if prototypes is None else [embedding, scaled(prototypes, self.unit, gain)]
@@ -90,8 +105,8 @@ class BatchedLinear:
     """n linear maps: weights (n, outputs, inputs), or those of the first (1, outputs, inputs₀) and of the others; bias
     (n, outputs)."""
 
-    def __init__(self, weights: Sequence[Tensor], bias: Tensor):
-        self.weights, self.bias = weights, bias
+    def __init__(self, weights: Sequence[StackedParameter], bias: Tensor, side: SideStream):
+        self.weights, self.bias, self.side = weights, bias, side
 
     def __call__(self, rows: Sequence[Tensor]) -> Tensor:
         """(n, R, inputs), or the first layer's rows and the others' → (n, R, outputs)"""
@@ -99,8 +114,10 @@ class BatchedLinear:
 
     def product(self, rows: Sequence[Tensor]) -> Tensor:
         """Multiply by the weights, without adding the bias."""
-        product = _BatchedProduct if len(rows) == 1 else _FirstAndOthersProduct
-        return product.apply(*(part.to(self.bias.dtype) for part in rows), *self.weights)
+        rows, tensors = [part.to(self.bias.dtype) for part in rows], [weight.working for weight in self.weights]
+        if len(rows) == 1:
+            return _BatchedProduct.apply(*rows, *tensors, *self.weights)
+        return _FirstAndOthersProduct.apply(*rows, *tensors, self)
 
 
 class BatchedDense(BatchedLayers):
@@ -169,31 +186,39 @@ class _BatchedProduct(torch.autograd.Function):
     would be transposed in memory, and copied before it is used."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, parameter: StackedParameter) -> Tensor:
         ctx.save_for_backward(rows, weight)
+        ctx.parameter = parameter
         return torch.bmm(rows, weight.mT)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, Tensor]:
+    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         rows, weight = ctx.saved_tensors
-        by_rows = torch.bmm(by_output, weight) if ctx.needs_input_grad[0] else None
-        return by_rows, torch.bmm(by_output.mT, rows)
+        by_rows = torch.bmm(by_output, weight) if ctx.needs_input_grad[0] else None  # before the weight is updated
+        return by_rows, ctx.parameter.gradient(by_output, rows), None
 
 
 class _FirstAndOthersProduct(torch.autograd.Function):
-    """The products of the first layer and of the others, in one tensor. The rows get no gradient."""
+    """The products of the first layer and of the others, side by side, in one tensor. The rows get no gradient."""
 
     @staticmethod
-    def forward(ctx: Any, first: Tensor, others: Tensor, first_weight: Tensor, weight: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, first: Tensor, others: Tensor, first_weight: Tensor, weight: Tensor, linear: BatchedLinear
+    ) -> Tensor:
         ctx.save_for_backward(first, others)
+        ctx.linear = linear
         together = others.new_empty(1 + len(others), others.shape[1], weight.shape[1])
+        with linear.side.fork():
+            torch.mm(first[0], first_weight[0].mT, out=together[0])
         torch.bmm(others, weight.mT, out=together[1:])
-        torch.mm(first[0], first_weight[0].mT, out=together[0])
+        linear.side.join()
         return together
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_output: Tensor) -> tuple[None, None, Tensor, Tensor]:
-        first, others = ctx.saved_tensors
-        return None, None, torch.bmm(by_output[:1].mT, first), torch.bmm(by_output[1:].mT, others)
+    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
+        first, others = ctx.linear.weights
+        first_rows, other_rows = ctx.saved_tensors
+        found = first.gradient(by_output[:1], first_rows), others.gradient(by_output[1:], other_rows)
+        return None, None, *found, None

@@ -10,8 +10,9 @@ from torch.nn import functional
 from faustnet.errors import FaustnetError
 from faustnet.nn.modules import ConvNorm, Linear
 from faustnet.nn.structure import Structure, activation, as_vectors
+from faustnet.system.devices import has_triton
 
-HEAD_SIDE = 8  # maximum height and width of the feature maps that a head convolves
+HEAD_SIDE = 8  # maximum height and width of the feature maps that a head convolves, by default
 USUAL_SIZE = 256  # of embeddings
 MOST_CHANNELS = 256  # inside a head that is chosen for an activation
 
@@ -33,11 +34,12 @@ class ConvHead(nn.Module):
         side: Their height and width.
         width: Number of channels of the two convolutions; 0 for none.
         embedding: Size of the projection; 0 for none.
+        most: Height and width, at most, of what is convolved.
     """
 
-    def __init__(self, channels: int, side: tuple[int, int], width: int, embedding: int = 0):
+    def __init__(self, channels: int, side: tuple[int, int], width: int, embedding: int = 0, most: int = HEAD_SIDE):
         super().__init__()
-        self.side = (min(side[0], HEAD_SIDE), min(side[1], HEAD_SIDE))
+        self.side = (min(side[0], most), min(side[1], most))
         self.first = ConvNorm(channels, width) if width else None
         self.second = ConvNorm(width, width) if width else None
         self.features = width or channels
@@ -93,10 +95,11 @@ class TokenMapHead(ConvHead):
         grid: Number of patches along the height and the width of an image.
         channels: Number of channels of the two convolutions; 0 for none.
         embedding: Size of the projection; 0 for none.
+        most: Height and width, at most, of what is convolved.
     """
 
-    def __init__(self, width: int, grid: tuple[int, int], channels: int, embedding: int = 0):
-        super().__init__(width, grid, channels, embedding)
+    def __init__(self, width: int, grid: tuple[int, int], channels: int, embedding: int = 0, most: int = HEAD_SIDE):
+        super().__init__(width, grid, channels, embedding, most)
         self.grid = grid
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -136,8 +139,13 @@ def average_pool(maps: Tensor, side: tuple[int, int]) -> Tensor:
     height, width = maps.shape[2:]
     if (height, width) == side:
         return maps
-    equal = not (height % side[0] or width % side[1])
-    return block_means(maps, side) if equal and maps.is_cuda else functional.adaptive_avg_pool2d(maps, side)
+    if not maps.is_cuda or height % side[0] or width % side[1]:
+        return functional.adaptive_avg_pool2d(maps, side)
+    if maps.dtype != torch.float64 and has_triton(maps.device):
+        from faustnet.nn import kernels
+
+        return kernels.block_means(maps, side)
+    return block_means(maps, side)
 
 
 def block_means(maps: Tensor, side: tuple[int, int]) -> Tensor:

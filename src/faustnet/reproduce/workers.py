@@ -18,7 +18,7 @@ from joblib.externals.loky import get_reusable_executor
 from joblib.parallel import get_active_backend
 
 from faustnet.errors import FaustnetError, require, unknown
-from faustnet.system.devices import DEVICES, choose_device
+from faustnet.system.devices import DEVICES, choose_device, unknown_device
 
 BACKENDS = ("loky", "dask", "ray")
 TIMEOUT = 10  # seconds to connect to a cluster
@@ -55,7 +55,7 @@ class Workers:
                 f"--backend {self.backend} needs --address, such as {example}: add it, or leave out --backend to "
                 "use this machine.",
             )
-            require(self.device in DEVICES, f"--device must be {' or '.join(DEVICES)}, got {self.device!r}.")
+            require(self.device in DEVICES, f"--{unknown_device(self.device)}")
 
     @property
     def here(self) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 File = str | os.PathLike[str] | Image.Image
 Inputs = Tensor | np.ndarray | File | Sequence[File]  # pixels or token ids, images and image files, or texts
+RANGE_IMAGES = 1000  # images that the range of pixels is computed from
 OF_TEXTS = "This model was trained on texts, not on images: use 'faustnet predict --text', or a list of strings in Python."
 
 
@@ -77,10 +78,44 @@ def _pixels(given: Any, model: "Model") -> Tensor:
         pixels = pixels.permute(0, 3, 1, 2)
     require(pixels.dim() == 1 + len(shape), f"pixels must be (n, {', '.join(map(str, shape))}), got {tuple(pixels.shape)}.")
     if model.of_bytes and pixels.dtype != torch.uint8:
-        raise FaustnetError(f"pixels must be uint8 from 0 to 255 for this model, got {pixels.dtype}: convert them.")
+        raise FaustnetError(
+            f"pixels must be uint8 from 0 to 255 for this model, got {_described(pixels)}: {_conversion(pixels, given)}."
+        )
     if not model.of_bytes and pixels.dtype == torch.uint8:
-        raise FaustnetError("pixels must be floats, scaled like the training data of this model, got torch.uint8.")
+        converted = 'x.astype("float32")' if isinstance(given, np.ndarray) else "x.float()"
+        raise FaustnetError(
+            "pixels must be floats, scaled like the training data of this model, got torch.uint8: convert them in the same "
+            f"way, for example with {converted} / 255."
+        )
     return pixels
+
+
+def check_range(images: Images, name: str) -> None:
+    """Refuse images whose pixels are from 0 to 1, for a model of pixels from 0 to 255."""
+    if not images.pixels.dtype.is_floating_point or len(images.shape) != 3 or images.shape[1:] == (1, 1):
+        return
+    low, high = (float(end) for end in next(iter(images.pixels.split(RANGE_IMAGES))).aminmax())
+    require(
+        not 0 <= low <= high <= 1,
+        f"{name} must have pixels from 0 to 255 for this model, got {images.pixels.dtype} from {low:.4g} to {high:.4g}: "
+        'convert them with (255 * x).round().astype("uint8").',
+    )
+
+
+def _described(pixels: Tensor) -> str:
+    if not pixels.numel():
+        return str(pixels.dtype)
+    low, high = (end.item() for end in pixels.aminmax())
+    return f"{pixels.dtype} from {low:.4g} to {high:.4g}"
+
+
+def _conversion(pixels: Tensor, given: Any) -> str:
+    """Say how numbers become bytes: those from 0 to 1 are multiplied by 255."""
+    low, high = (end.item() for end in pixels.aminmax()) if pixels.numel() else (0, 0)
+    if not 0 <= low <= high <= 255:
+        return "undo the scaling of the images, so that pixels are from 0 to 255"
+    values = "(255 * x).round()" if pixels.is_floating_point() and high <= 1 else "x"
+    return f"convert them with {values}" + ('.astype("uint8")' if isinstance(given, np.ndarray) else ".to(torch.uint8)")
 
 
 def _token_rows(given: Any, tokeniser: Tokeniser, model: "Model") -> Tensor:

@@ -13,7 +13,7 @@ from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
 from faustnet.nn.references import REFERENCE_KINDS, known_score
-from faustnet.runs.inputs import OF_TEXTS, Inputs, input_images
+from faustnet.runs.inputs import OF_TEXTS, Inputs, check_range, input_images
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
 from faustnet.runs.new_class import check_new_class, load_with_class
 from faustnet.runs.own import OwnMethod
@@ -118,7 +118,10 @@ class Model:
     def read_data(self, dataset: str | None = None, data_dir: Path | None = None) -> DataSet:
         """Read the data that it was trained on, or another data set with its classes. Images in a folder are resized, and
         texts are encoded by the model's tokeniser."""
-        return self.known(self.load_data(dataset or self.recipe.dataset, self.recipe.data, data_dir))
+        found = self.load_data(dataset or self.recipe.dataset, self.recipe.data, data_dir)
+        if self.of_bytes:
+            check_range(found.test, found.name)
+        return self.known(found)
 
     def load_data(self, dataset: str, settings: DataSettings, data_dir: Path | None) -> DataSet:
         """Read a data set with any classes for this model."""

@@ -1,23 +1,24 @@
 """Progress of a training: a line for each epoch, and on a terminal a bar below them."""
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Sequence
 
 import torch
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from faustnet.data import DataSet
+from faustnet.data import MEMORY, DataSet, obvious_findings
 from faustnet.errors import printable
+from faustnet.runs.columns import Columns
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe
 from faustnet.training.history import Epoch
 from faustnet.training.loop import TrainingLoop
 
-CELL = 9  # characters per column
 UNEVEN = 3  # ratio of the largest to the smallest class from which a warning is printed
 FEW = 10  # training images of a class below which a warning is printed
-SHOWN = 5  # classes that a warning names
+SHOWN = 5  # classes that a warning names, and warnings about the data, at most
 
 
 class ConsoleProgress:
@@ -35,11 +36,12 @@ class ConsoleProgress:
             disable=not self.console.is_terminal,
         )
         self.task: TaskID | None = None
-        self.epochs = self.voters = 0
+        self.trainer: TrainingLoop | None = None
+        self.columns = Columns([], [], 0)
 
     def begin(self, model: Model, data: DataSet, trainer: TrainingLoop) -> None:
         recipe, method = model.recipe, model.method
-        self.epochs, self.voters = trainer.epochs, len(method.voters)
+        self.trainer = trainer
         what = f"texts of {model.shape[0]} tokens" if model.tokeniser else f"images of {'×'.join(map(str, model.shape))}"
         layers = f"{recipe.network.kind} layers {'-'.join(map(str, recipe.network.widths))}"
         count = sum(parameter.numel() for parameter in method.parameters())
@@ -53,17 +55,15 @@ class ConsoleProgress:
         )
         if recipe.start.model:
             self.console.print(printable(_note_on_start(recipe)))
-        for line in [*_notes_on_streaming(data, trainer), *_notes_on_classes(data, trainer)]:
-            self.console.print(line)
+        for line in [*_notes_on_streaming(data, trainer), *_notes_on_classes(data, trainer), *_notes_on_data(recipe, data)]:
+            self.console.print(printable(line))
         if trainer.history or trainer.batch:
             done = len(trainer.history)
             self.console.print(f"continuing after {done} epoch{'' if done == 1 else 's'} and {trainer.batch} batches")
-        learners = method.learners
-        voters = [*method.voters, "all"] if len(method.voters) > 1 else method.voters
         held_out = "validation" if recipe.training.validation else "test"
-        titles = "loss".rjust(CELL).ljust(CELL * len(learners)) + f"{held_out} accuracy, %".rjust(CELL + 10)
-        self.console.print(f"{'':7}{titles}", style="dim")
-        self.console.print(f"{'epoch':>7}{_cells([*learners, '', *voters, 'seconds'])}", style="dim")
+        self.columns = Columns(method.learners, method.voters, trainer.epochs)
+        for line in self.columns.heading(f"{held_out} accuracy, %"):
+            self.console.print(line, style="dim")
         done = len(trainer.history) * trainer.batches + trainer.batch
         self.task = self.bar.add_task(recipe.method, total=trainer.epochs * trainer.batches, completed=done)
         self.bar.start()
@@ -73,11 +73,9 @@ class ConsoleProgress:
             self.bar.advance(self.task)
 
     def epoch(self, epoch: Epoch) -> None:
-        accuracies = (
-            [*(epoch.layer_accuracy or [None] * self.voters), epoch.accuracy] if self.voters > 1 else [epoch.accuracy]
-        )
-        cells = [*_numbers(epoch.losses, 1, 4), "", *_numbers(accuracies, 100, 2), f"{epoch.seconds:.1f}"]
-        self.console.print(f"{f'{epoch.epoch}/{self.epochs}':>7}{_cells(cells)}")
+        self.console.print(self.columns.line(epoch))
+        if self.trainer is not None and self.trainer.warning:
+            self.console.print(f"warning: {self.trainer.warning}", style="bold")
 
     def end(self) -> None:
         self.bar.stop()
@@ -117,14 +115,13 @@ def _notes_on_classes(data: DataSet, trainer: TrainingLoop) -> list[str]:
     return lines
 
 
+def _notes_on_data(recipe: Recipe, data: DataSet) -> list[str]:
+    """Warn about mistakes in the data that a sample of them shows."""
+    found = [f"warning: {finding.message}" for finding in obvious_findings(data)]
+    command = "faustnet.data.check_data" if recipe.dataset == MEMORY else f"faustnet check {shlex.quote(recipe.dataset)}"
+    return [*found[:SHOWN], f"To find everything in the data, use: {command}"] if found else []
+
+
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
-
-
-def _cells(texts: Iterable[str]) -> str:
-    return "".join(text.rjust(CELL) if text else " " * (CELL // 3) for text in texts)
-
-
-def _numbers(values: Sequence[float | None], factor: float, digits: int) -> list[str]:
-    return ["–" if value is None else f"{value * factor:.{digits}f}" for value in values]

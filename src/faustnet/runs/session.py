@@ -24,6 +24,7 @@ from faustnet.training.loop import Diverged, TrainingLoop
 from faustnet.training.signals import stopped_by_signals
 
 SAVE_EVERY = 1.0  # smallest number of seconds between checkpoints; an interrupted run is saved at once
+SAVE_SHARE = 0.05  # of the time, at most, is spent on checkpoints if saving takes long
 
 
 class Stopped(KeyboardInterrupt):
@@ -108,13 +109,14 @@ def _is_finished(run: Run, recipe: Recipe, resume: bool, locks: ExitStack) -> bo
 
 def _train(run: Run, trainer: TrainingLoop, progress: Progress) -> None:
     """Train to the end, and write checkpoints."""
-    saved = -math.inf
+    due = -math.inf  # when the next checkpoint is written
 
     def on_epoch(epoch: Epoch) -> None:
-        nonlocal saved
-        if time.monotonic() - saved >= SAVE_EVERY:
+        nonlocal due
+        if (begin := time.monotonic()) >= due:
             run.save(trainer)
-            saved = time.monotonic()
+            end = time.monotonic()
+            due = end + SAVE_EVERY * max(1.0, (end - begin) / SAVE_SHARE)
         progress.epoch(epoch)
 
     try:
@@ -188,7 +190,9 @@ def set_up(
     source = ImageSource(images, model.scaling, data.class_names, recipe.data.augmentation)
     evaluated = model.source(held_out.to(device))
     settings = recipe.training, recipe.optimiser, recipe.seed
-    return model, TrainingLoop(model.method, source, evaluated, *settings, communicator)
+    trainer = TrainingLoop(model.method, source, evaluated, *settings, communicator)
+    trainer.diagnosis.from_trained = start is not None
+    return model, trainer
 
 
 def validation_split(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:

@@ -92,7 +92,8 @@ def started(model: Model, start: Model) -> Model:
     kinds = {True: "pixels from 0 to 255 (uint8)", False: "floats"}
     require(
         model.of_bytes == start.of_bytes,
-        f"Images must be {kinds[start.of_bytes]}, like those of the model to start from, got {kinds[model.of_bytes]}.",
+        f"Images must be {kinds[start.of_bytes]}, like those of the model to start from, got {kinds[model.of_bytes]}: "
+        f"convert them{', for example with (255 * x).round().astype(numpy.uint8)' if start.of_bytes else ' likewise'}.",
     )
     require(
         model.vocabulary == start.vocabulary,

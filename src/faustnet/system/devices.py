@@ -11,6 +11,14 @@ import torch
 from faustnet.errors import OUT_OF_MEMORY, FaustnetError, require
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
+SPELLINGS = {  # of devices in other programs, without a number such as that of cuda:0
+    "gpu": "cuda, or mps on a Mac",
+    "nvidia": "cuda",
+    "rocm": "cuda",
+    "cuda": "cuda, with CUDA_VISIBLE_DEVICES to choose a GPU",
+    "metal": "mps",
+    "mps": "mps",
+}
 
 
 def choose_device(name: str) -> torch.device:
@@ -19,10 +27,17 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))
     if name not in available:
-        raise FaustnetError(f"device must be {' or '.join(DEVICES)}, got {name!r}.")
+        raise FaustnetError(unknown_device(name))
     if not available[name]:
         raise FaustnetError(f"PyTorch finds no {name} device on this machine: choose the device auto or cpu.")
     return torch.device(name)
+
+
+def unknown_device(name: str) -> str:
+    """Return the message about a name that is not one of `DEVICES`."""
+    meant = SPELLINGS.get(name.partition(":")[0].lower(), "")
+    hint = f": did you mean {meant}?" if meant else "."
+    return f"device must be {' or '.join(DEVICES)}, got {name!r}{hint}"
 
 
 def free_memory(device: torch.device) -> int:

@@ -4,6 +4,7 @@ import platform
 import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def environment(device: torch.device, seed: int) -> dict[str, Any]:
     }
 
 
+@cache  # a later commit does not change the modules that are already imported
 def _commit() -> str | None:
     """Return the commit of the source tree, followed by a plus sign if the package has uncommitted changes."""
     package = Path(__file__).resolve().parents[1]
@@ -43,6 +45,7 @@ def _commit() -> str | None:
         return None
 
 
+@cache
 def _processor() -> str:
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -36,5 +36,8 @@ def unchanged_generators(device: torch.device) -> Iterator[None]:
 def seeded(seed: int, device: torch.device = torch.device("cpu")) -> Iterator[None]:
     """Seed the generators for the block, and restore their states at its end."""
     with unchanged_generators(device):
-        torch.manual_seed(seed)
+        if torch.accelerator.is_available():
+            torch.manual_seed(seed)
+        else:  # torch.manual_seed would format a stack trace, for a GPU that is initialised later
+            torch.default_generator.manual_seed(seed)
         yield

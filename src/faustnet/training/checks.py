@@ -13,8 +13,8 @@ from faustnet.system.randomness import unchanged_generators
 MOST_IMAGES = 32  # of the batch that the checks use
 
 
-def check_trainable(method: Method, train: Source, batch_size: int) -> None:
-    """Refuse a method that a schedule would train wrongly without an error.
+def check_trainable(method: Method, train: Source, batch_size: int) -> list[float]:
+    """Refuse a method that a schedule would train wrongly without an error, and return its losses before the training.
 
     A copy of the method computes its losses on a few images. Every trainable parameter must get a gradient. In a
     `LocalMethod` it must belong to one layer and get the gradient from that layer's loss, and the buffers of the method
@@ -28,9 +28,12 @@ def check_trainable(method: Method, train: Source, batch_size: int) -> None:
         index = torch.arange(min(batch_size, len(train.labels), MOST_IMAGES), device=device)
         _check_rows(twin, train.plain(index), train.labels[index])
         buffers = {name: buffer.clone() for name, buffer in twin.named_buffers() if not name.startswith("network.layers.")}
-        reached = [
-            _reached(twin, loss) for losses in twin.losses(train.plain(index), train.labels[index]) for loss in losses
+        found = [
+            (loss.detach(), _reached(twin, loss))
+            for losses in twin.losses(train.plain(index), train.labels[index])
+            for loss in losses
         ]
+    reached = [names for _, names in found]
     if isinstance(method, LocalMethod):
         _check_buffers(twin, buffers)
         _check_locality(reached)
@@ -40,6 +43,7 @@ def check_trainable(method: Method, train: Source, batch_size: int) -> None:
                 f"The parameter {name} gets no gradient from any loss: use it in the layer or in its loss, or freeze it "
                 "with requires_grad_(False)."
             )
+    return [float(loss) for loss, _ in found]
 
 
 def _check_rows(method: Method, x: Tensor, y: Tensor) -> None:

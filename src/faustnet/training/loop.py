@@ -16,6 +16,7 @@ from faustnet.nn.old_names import current_names
 from faustnet.nn.precision import matmul_precision, set_compute_dtype
 from faustnet.system.randomness import generator_states, seeded, set_generator_states
 from faustnet.training.checks import check_trainable
+from faustnet.training.diagnosis import Diagnosis
 from faustnet.training.distributed import Communicator, RankGrid, RankPart, SingleProcess
 from faustnet.training.evaluation import evaluate, evaluating
 from faustnet.training.history import Epoch
@@ -79,10 +80,12 @@ class TrainingLoop:
         self.seconds = 0.0  # spent on this epoch
         self.rate = 0.0  # of the last step
         self.stopping = False
+        self.warning: str | None = None  # about the last epoch
         with seeded(seed + 1, self.device):  # the weights were drawn from `seed`
             method.start(train)
             self._generators = generator_states(self.device)
-        check_trainable(method, train, settings.batch_size)
+        losses = check_trainable(method, train, settings.batch_size)
+        self.diagnosis = Diagnosis(method.learners, losses, held_out.labels, method.classes)
         self.schedule.enter(0)
 
     def _schedule(self) -> Schedule:
@@ -211,6 +214,8 @@ class TrainingLoop:
         due = number % self.settings.evaluate_every == 0 or (number == self.epochs and self.evaluate_last)
         alone, first, accuracy = self._evaluated() if due and self.communicator.is_first else ([], [], None)
         self.history.append(Epoch(number, losses, alone, first, accuracy, self.rate, self.seconds))
+        if self.communicator.is_first:
+            self.warning = self.diagnosis.warning(self.history, self.batches, self.optimiser.learning_rate)
         self.batch, self.seconds = 0, 0.0
         self.schedule.totals.zero_()
 

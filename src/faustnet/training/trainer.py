@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
-from faustnet.data.sources import STREAM_SAMPLE, StreamSource, all_in_memory, digest, source_from
-from faustnet.errors import FaustnetError, errors_about_arguments, require
+from faustnet.data.images import DataSet, Images
+from faustnet.data.quick_checks import obvious_findings
+from faustnet.data.sources import STREAM_SAMPLE, ArraySource, StreamSource, all_in_memory, digest, source_from
+from faustnet.errors import FaustnetError, errors_about_arguments, require, warn
 from faustnet.methods import Method, Source
 from faustnet.methods.start import start_from
 from faustnet.training.distributed import PARALLEL, Communicator, SingleProcess, current_ranks, grid_size
@@ -95,6 +97,7 @@ class Trainer:
         if test is not None:
             self.test = all_in_memory(source_from(test, "test", example, classes), "test", example, classes)
             _check_known(self.train, self.test.labels)
+        self.from_trained = start is not None
         _start(method, start, train_layers)
         self.optimiser = _optimiser(optimiser, scheduler, scheduler_every, method)
         size = self.train.batch_size if isinstance(self.train, StreamSource) else batch_size or USUAL_BATCH
@@ -136,6 +139,8 @@ class Trainer:
         loop.stopping = interrupted = False
 
         def on_epoch(epoch: Epoch) -> None:
+            if loop.warning:
+                warn(loop.warning)
             if verbose and self.communicator.is_first:
                 print(_line(epoch, loop.epochs), flush=True)
             for callback in self.callbacks:
@@ -163,6 +168,15 @@ class Trainer:
             raise KeyboardInterrupt
         return self
 
+    def _check_data(self) -> None:
+        """Warn about mistakes in the data that a sample of them shows, if they are in memory."""
+        if type(self.train) is not ArraySource:
+            return
+        test = self.test if isinstance(self.test, ArraySource) else ArraySource(self.train.x[:0], self.train.labels[:0], ())
+        parts = (Images(part.x, part.labels) for part in (self.train, test))
+        for finding in obvious_findings(DataSet("train", tuple(self.train.class_names), *parts)):
+            warn(finding.message)
+
     def evaluate(self, data: Any = None) -> Evaluation:
         """Evaluate the method on the test data, or on other data of the same kinds."""
         source = self.test
@@ -183,11 +197,14 @@ class Trainer:
             settings = replace(self.settings, epochs=epochs, evaluate_every=every)
             made = (self.method, self.train, held_out, settings, self.optimiser, self.seed, self.communicator)
             self.loop = kind(*made, evaluate_last=self.test is not None)
+            self.loop.diagnosis.from_trained = self.from_trained
             if not self.communicator.alone:
                 self.communicator.require_equal(digest(self.train), "train")
                 self.loop.restore(*self.communicator.broadcast(self.loop.state_on_host()))
             for note in self.loop.notes:
                 print(note, file=sys.stderr)
+            if self.communicator.is_first:
+                self._check_data()
         else:
             self.loop.extend(epochs)
         return self.loop

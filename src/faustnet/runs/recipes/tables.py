@@ -2,12 +2,12 @@
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
 from faustnet.errors import FaustnetError, require
-from faustnet.methods import method_named
+from faustnet.methods import METHODS, method_named
 from faustnet.runs.recipes.recipe import Recipe
 from faustnet.runs.recipes.values import convert_values, shown
 from faustnet.runs.recipes.values import dotted as dotted_key
@@ -23,7 +23,7 @@ def recipe_from(table: Mapping[str, Any], defaults: Recipe | None = None) -> Rec
     base = as_table(defaults or Recipe())
     if table.get("method", base["method"]) != base["method"]:
         base["options"] = {}
-    return _dataclass_from(Recipe, _merged(base, table))
+    return _dataclass_from(Recipe, _merged(base, table), _all_keys(str(table.get("method", base["method"]))))
 
 
 def as_table(recipe: Recipe) -> dict[str, Any]:
@@ -93,12 +93,18 @@ def _merged(base: Mapping[str, Any], table: Mapping[str, Any], section: str = ""
     return merged
 
 
-def _dataclass_from(kind: type, table: Mapping[str, Any], section: str = "") -> Any:
+def _all_keys(method: str) -> list[str]:
+    """Return the dotted keys of a recipe with this method."""
+    options = METHODS[method].options() if method in METHODS else {}
+    return [*(key for key in dotted(Recipe()) if not key.startswith("options.")), *(f"options.{name}" for name in options)]
+
+
+def _dataclass_from(kind: type, table: Mapping[str, Any], all_keys: Sequence[str], section: str = "") -> Any:
     types = get_type_hints(kind)
-    values = convert_values(table, types, section)
+    values = convert_values(table, types, section, all_keys)
     for entry in fields(kind):
         if is_dataclass(hint := types[entry.name]) and isinstance(hint, type):
-            values[entry.name] = _dataclass_from(hint, table[entry.name], dotted_key(section, entry.name))
+            values[entry.name] = _dataclass_from(hint, table[entry.name], all_keys, dotted_key(section, entry.name))
     return kind(**values)
 
 

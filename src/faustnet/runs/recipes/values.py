@@ -12,6 +12,15 @@ import numpy as np
 from faustnet.errors import FaustnetError, require
 
 LARGEST_NUMBER = 2**32  # magnitude of a whole number in a recipe
+USUAL = {  # keys in other programs
+    "lr": "learning_rate",
+    "bs": "batch_size",
+    "batch": "batch_size",
+    "wd": "weight_decay",
+    "hidden": "widths",
+    "units": "widths",
+    "layers": "widths",
+}
 KINDS: dict[type, tuple[str, str]] = {  # what one value is called, and several
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
@@ -20,23 +29,44 @@ KINDS: dict[type, tuple[str, str]] = {  # what one value is called, and several
 }
 
 
-def convert_values(table: Mapping[str, Any], types: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+def convert_values(
+    table: Mapping[str, Any], types: Mapping[str, Any], section: str = "", all_keys: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the values of a table, each converted to the type of its key. Unknown keys are errors; `section` is the
-    dotted name of the table in error messages."""
-    return {key: _convert(value, _type_of(key, types, section), dotted(section, key)) for key, value in table.items()}
+    dotted name of the table in error messages, which may suggest one of `all_keys`, the dotted keys of all tables."""
+    return {
+        key: _convert(value, _type_of(key, types, section, all_keys), dotted(section, key)) for key, value in table.items()
+    }
 
 
 def dotted(section: str, key: str) -> str:
     return f"{section}.{key}" if section else key
 
 
-def _type_of(key: str, types: Mapping[str, Any], section: str) -> Any:
+def _type_of(key: str, types: Mapping[str, Any], section: str, all_keys: Sequence[str]) -> Any:
     if key in types:
         return types[key]
-    near = get_close_matches(key, types, n=1)
-    names = ", ".join(dotted(section, name) for name in types) or "none"
-    hint = f"did you mean {dotted(section, near[0])}?" if near else f"choose {names}."
-    raise FaustnetError(f"There is no recipe key {dotted(section, key)!r}: {hint}")
+    whole = dotted(section, key)
+    if key in all_keys and "." in key:
+        inside, _, last = key.rpartition(".")
+        raise FaustnetError(f"There is no recipe key {whole!r} at this place: set {last} in the section {inside}.")
+    names = [dotted(section, name) for name in types]
+    close = [dotted(section, name) for name in get_close_matches(key, types, n=1)]
+    near = _same_key(key, all_keys) or close or _similar_key(key, all_keys)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"choose {', '.join(names) or 'none'}."
+    raise FaustnetError(f"There is no recipe key {whole!r}: {hint}")
+
+
+def _same_key(key: str, all_keys: Sequence[str]) -> list[str]:
+    """Return the dotted keys that end in a key, or in what other programs call it."""
+    last = key.rpartition(".")[2]
+    return [known for known in all_keys if known.rpartition(".")[2] == USUAL.get(last, last)]
+
+
+def _similar_key(key: str, all_keys: Sequence[str]) -> list[str]:
+    """Return the dotted keys that end almost like a key."""
+    similar = get_close_matches(key.rpartition(".")[2], {known.rpartition(".")[2] for known in all_keys}, n=1, cutoff=0.8)
+    return _same_key(similar[0], all_keys) if similar else []
 
 
 def _convert(value: Any, kind: Any, key: str) -> Any:

@@ -76,18 +76,9 @@ class Optimiser(ABC):
         if weight.dtype == torch.float32 and has_triton(weight.device):
             from faustnet.nn import kernels
 
-            kernels.update(
-                weight,
-                gradient,
-                state,
-                factors,
-                copy,
-                decay=self.settings.weight_decay,
-                decoupled=self.decoupled,
-                momentum=self.settings.momentum,
-                betas=BETAS,
-                epsilon=EPSILON,
-            )
+            settings = self.settings
+            rule = kernels.Rule(settings.weight_decay, self.decoupled, settings.momentum, BETAS, EPSILON)
+            kernels.update(weight, gradient, state, factors, copy, rule)
             return
         for layer in zip(weight, gradient.to(weight.dtype), factors.to(weight.dtype), *state, strict=True):
             self._update_layer(*layer)  # one by one, so that a layer stays in the cache

@@ -4,6 +4,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,6 @@ class LayerGroup(ABC):
 
     output: Structure  # (R, …): what the last layer passes on
     stream: torch.cuda.Stream | None = None  # for the layers' work
-    update_stream: torch.cuda.Stream | None = None  # for updates of parameters
 
     def __init__(self, first: int, layers: Sequence[Layer]):
         self.first, self.layers = first, layers
@@ -38,22 +38,27 @@ class LayerGroup(ABC):
     def allocate(self, rows: Structure) -> Structure:
         """Allocate the layers' inputs, for rows like these, and return rows like those of the next group."""
 
+    def converted(self, rows: Structure) -> Structure:
+        """Return rows as the first layer takes them, ahead of `receive`. (R, …)"""
+        return rows
+
     @abstractmethod
-    def receive(self, rows: Structure) -> None:
-        """Set the input of the first layer for the next step. (R, …)"""
+    def receive(self, rows: Structure, in_place: bool) -> None:
+        """Set the input of the first layer for the next step. With `in_place`, it is copied to where `allocate` put it,
+        which the next recorded step reads. (R, …)"""
 
     @abstractmethod
     def refresh(self) -> None:
         """Take over parameters that were changed from outside."""
 
     @abstractmethod
-    def train(self, method: LocalMethod, labels: Tensor, factors: Tensor) -> Tensor:
-        """Train each layer on its input, and move activations on to the next layer. (n, B), (n, 4) → the losses of the
-        active layers, 0 for the others (n,)"""
+    def train(self, method: LocalMethod, labels: Tensor, factors: Tensor, totals: Tensor, in_place: bool) -> None:
+        """Train each layer on its input, move activations on to the next layer, and add the losses of the active layers to
+        the totals. (n, B), (n, 4), (n,)"""
 
     @abstractmethod
     def clear_gradients(self) -> None:
-        """Free the gradients, when all streams are done with them."""
+        """Free what updates used, when all streams are done with it."""
 
     @abstractmethod
     def trainable(self) -> list[Tensor]:
@@ -61,7 +66,7 @@ class LayerGroup(ABC):
 
     @abstractmethod
     def changes(self) -> list[Tensor]:
-        """Return all tensors that `train` changes."""
+        """Return all tensors that `train` changes, with `in_place`."""
 
     @abstractmethod
     def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
@@ -71,11 +76,12 @@ class LayerGroup(ABC):
 class BatchedGroup(LayerGroup):
     """Layers of one kind, computed as one.
 
-    A parameter is updated as soon as its gradient is there. On a GPU that happens in a stream of its own, while other
-    gradients are being computed: the update needs memory bandwidth, the gradients arithmetic.
+    A parameter is updated as soon as its gradient is there. On a GPU that happens in a side stream, while other gradients
+    are being computed: the update needs memory bandwidth, the gradients arithmetic.
     """
 
-    rows: list[Tensor]  # the layers' inputs (n, R, inputs), or those of the first layer and of the others
+    buffers: list[Tensor]  # the layers' inputs (n, R, inputs), or those of the first layer and of the others
+    rows: list[Tensor]  # the inputs of the next step: the buffers, or activations that need not be copied
 
     def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser, batched: BatchedLayers):
         super().__init__(first, layers)
@@ -87,47 +93,77 @@ class BatchedGroup(LayerGroup):
             state = [torch.zeros_like(parameter.master) for _ in slots]
             self.state.append((slots, state))
             parameter.working.register_post_accumulate_grad_hook(functools.partial(self._update, parameter, state))
+            parameter.update = functools.partial(self._update_matrix, parameter, state)
+        self.largest = max(self.trained, key=lambda parameter: parameter.master.numel(), default=None)
         master = batched.parameters[0].master
         self.ones = torch.ones(len(layers), dtype=master.dtype, device=master.device)
 
     def allocate(self, rows: Tensor) -> Tensor:
         batched, count = self.batched, len(self)
         spans = [slice(0, 1), slice(1, count)] if batched.separate_first else [slice(0, count)]
-        self.rows = [
+        self.buffers = [
             rows.new_zeros(span.stop - span.start, len(rows), batched.inputs[span.start], dtype=batched.dtype)
             for span in spans
         ]
+        self.rows = list(self.buffers)
         return rows.new_zeros(len(rows), batched.outputs, dtype=batched.dtype)
 
-    def receive(self, rows: Tensor) -> None:
-        self.rows[0][0] = rows.flatten(1)
+    def converted(self, rows: Tensor) -> Tensor:
+        return rows.flatten(1).to(self.batched.dtype)
+
+    def receive(self, rows: Tensor, in_place: bool) -> None:
+        if in_place or len(self.buffers[0]) > 1:
+            self.buffers[0][0] = self.converted(rows)
+            self.rows[0] = self.buffers[0]
+        else:
+            self.rows[0] = self.converted(rows).unsqueeze(0)
 
     @torch.no_grad()
     def refresh(self) -> None:
         for parameter in self.batched.parameters:
             parameter.copy.copy_(parameter.master)
 
-    def train(self, method: LocalMethod, labels: Tensor, factors: Tensor) -> Tensor:
+    def train(self, method: LocalMethod, labels: Tensor, factors: Tensor, totals: Tensor, in_place: bool) -> None:
         self.factors = factors
         activation, embedding = self.batched(self.rows)
         losses = method.batched_loss(embedding, labels, self.span)
+        with self.batched.side.fork():
+            totals += losses.detach().masked_fill(factors[:, 3] == 0, 0)
         if losses.requires_grad:
             losses.backward(self.ones)
         activation = activation.detach()
-        if self.batched.separate_first:
-            self.rows[1].copy_(activation[:-1])
-        elif len(self) > 1:
-            self.rows[0][1:] = activation[:-1]
+        self._move_on(activation[:-1], in_place)
         self.output = activation[-1]
-        return torch.where(factors[:, 3] > 0, losses.detach(), 0)
+        self.batched.side.join()
+
+    def _move_on(self, activations: Tensor, in_place: bool) -> None:
+        """Set the inputs of all layers but the first. (n − 1, R, inputs)"""
+        if self.batched.separate_first and not in_place:
+            self.rows[1] = activations
+        elif self.batched.separate_first:
+            self.buffers[1].copy_(activations)
+            self.rows[1] = self.buffers[1]
+        elif len(self) > 1:
+            self.buffers[0][1:] = activations
+
+    def _update_matrix(self, parameter: StackedParameter, state: list[Tensor], by_output: Tensor, rows: Tensor) -> None:
+        """Compute the gradient of n matrices, and update them. The group's stream computes only the largest one, and goes
+        on with the backward pass."""
+        side = self.batched.side
+        side.keep(by_output, rows)
+        with nullcontext() if parameter is self.largest else side.fork():
+            gradient = torch.bmm(by_output.mT, rows)
+        self._update_by(parameter, state, gradient)
 
     def _update(self, parameter: StackedParameter, state: list[Tensor], working: Tensor) -> None:
-        assert working.grad is not None
-        if self.update_stream:
-            self.update_stream.wait_stream(torch.cuda.current_stream(working.device))
-        with torch.cuda.stream(self.update_stream):
+        if working.grad is not None:  # that of a matrix has been used already
+            self._update_by(parameter, state, working.grad)
+
+    def _update_by(self, parameter: StackedParameter, state: list[Tensor], gradient: Tensor) -> None:
+        self.batched.side.keep(gradient)
+        with self.batched.side.fork():
             factors = self.factors[parameter.layers]
-            self.optimiser.update(parameter.master, working.grad, state, factors, parameter.copy)
+            self.optimiser.update(parameter.master, gradient, state, factors, parameter.copy)
 
     def clear_gradients(self) -> None:
         for parameter in self.trained:
@@ -139,7 +175,7 @@ class BatchedGroup(LayerGroup):
     def changes(self) -> list[Tensor]:
         state = [slot for _, slots in self.state for slot in slots]
         parameters = [tensor for p in self.trained for tensor in (p.master, p.working)]
-        return [*self.rows, *state, *parameters]
+        return [*self.buffers, *state, *parameters]
 
     def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
         for parameter, (words, state) in zip(self.trained, self.state, strict=True):
@@ -180,13 +216,13 @@ class AnyLayer(LayerGroup):
             buffer.copy_(before)
         return passed
 
-    def receive(self, rows: Structure) -> None:
+    def receive(self, rows: Structure, in_place: bool) -> None:
         copy_into(self.rows, rows)
 
     def refresh(self) -> None:
         pass
 
-    def train(self, method: LocalMethod, labels: Tensor, factors: Tensor) -> Tensor:
+    def train(self, method: LocalMethod, labels: Tensor, factors: Tensor, totals: Tensor, in_place: bool) -> None:
         active = factors[0, 3] > 0
         before = [buffer.clone() for buffer in self.changed_buffers]
         with buffers_in_place(self.layer.modules()):
@@ -198,7 +234,7 @@ class AnyLayer(LayerGroup):
             buffer.copy_(torch.where(active, buffer, old))
         self.update(factors)
         self.output = detached(passed)
-        return torch.where(active, loss.detach(), 0).unsqueeze(0)
+        totals += torch.where(active, loss.detach(), 0)
 
     @abstractmethod
     def update(self, factors: Tensor) -> None:

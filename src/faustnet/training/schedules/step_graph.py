@@ -11,7 +11,8 @@ from faustnet.errors import FaustnetError
 from faustnet.system.randomness import unchanged_generators
 
 WARM_UP = 3  # repetitions before recording, which are undone
-STEPS = 8  # recorded together
+STEPS = 8  # recorded together,
+SHORT = 2.0  # if one step takes fewer milliseconds
 
 
 class StepTable:
@@ -31,9 +32,10 @@ class StepTable:
         """Store tables (steps, …) of int64 or float64, of the same size each time, because a recorded step reads them in
         place; reading starts at row `position`."""
         self.kinds = [(table.dtype, table.shape[1:]) for table in tables]
-        whole = torch.cat([table.contiguous().view(torch.int64).reshape(len(table), -1) for table in tables], dim=1)
+        there = (table.to(self.position.device).contiguous() for table in tables)
+        whole = torch.cat([table.view(torch.int64).reshape(len(table), -1) for table in there], dim=1)
         if self.table is None:
-            self.table = torch.empty_like(whole, device=self.position.device)
+            self.table = torch.empty_like(whole)
         self.table.copy_(whole)
         self.position.fill_(position)
 
@@ -50,8 +52,9 @@ class StepTable:
 
 
 class StepGraph:
-    """Work that is done in every step. On a GPU, `STEPS` repetitions are recorded as one CUDA graph and replayed when that
-    many are due, because the GPU is idle for a while between two replays.
+    """Work that is done in every step. On a GPU, one repetition is recorded as a CUDA graph and replayed. If it is short,
+    `STEPS` repetitions are recorded as one graph too, and replayed when that many are due, because the GPU is idle for a
+    while between two replays.
 
     `work(n)` does it n times. `changes()` returns all tensors that it changes; recording leaves them unchanged. The context
     manager `supplied(n)` makes sure that the inputs of n repetitions are available.
@@ -66,51 +69,71 @@ class StepGraph:
         self.work, self.changes, self.supplied = work, changes, supplied
         self.recorded = False
         self.due = 0
-        self.recordings: dict[int, Recording] = {}
+        self.clear()
 
     def enqueue(self) -> None:
         """Do the work once, now or together with the next repetitions."""
         self.due += 1
-        if self.due == STEPS or not self.recorded:
+        if self.due >= self.together:
             self.flush()
 
     def flush(self) -> None:
         """Do all work that is due."""
-        for times in (STEPS, 1):
+        for times in (self.together, 1):
             while self.due >= times:
                 with self.supplied(times):
                     self._do(times)
                 self.due -= times
 
     def clear(self) -> None:
-        self.recordings.clear()
+        """Free the recordings."""
+        self.recordings: dict[int, Recording] = {}
+        self.together = 1  # repetitions that are replayed at once
 
     def _do(self, times: int) -> None:
         if not self.recorded:
             self.work(times)
-            return
-        if times not in self.recordings:
-            self.recordings[times] = Recording(functools.partial(self.work, times), self.changes())
-        self.recordings[times]()
+        elif times in self.recordings:
+            self.recordings[times]()
+        elif times == 1:
+            warm_up(functools.partial(self.work, 1), self.changes())
+            self.recordings[1] = Recording(functools.partial(self.work, 1))
+            if self.recordings[1].milliseconds(self.changes()) < SHORT:
+                self.together = STEPS
+            self.recordings[1]()
+        else:
+            self.recordings[times] = Recording(functools.partial(self.work, times))
+            self.recordings[times]()
+
+
+def warm_up(work: Callable[[], None], changes: Sequence[Tensor]) -> None:
+    """Do some work a few times in another stream, as CUDA graphs need, and undo it."""
+    device = changes[0].device
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with unchanged_generators(device), torch.cuda.stream(stream):
+        for _ in range(WARM_UP):
+            with unchanged(changes):
+                work()
+    torch.cuda.current_stream(device).wait_stream(stream)
+
+
+@contextmanager
+def unchanged(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Set tensors back to their values at the end of the block."""
+    before = [tensor.detach().clone() for tensor in tensors]
+    yield
+    with torch.no_grad():
+        for tensor, value in zip(tensors, before, strict=True):
+            tensor.copy_(value)
 
 
 class Recording:
     """One CUDA graph of some work, replayed by calling it. It keeps the work, whose tensors the graph uses in place."""
 
-    def __init__(self, work: Callable[[], None], changes: Sequence[Tensor]):
+    def __init__(self, work: Callable[[], None]):
         self.work = work
         self.graph = torch.cuda.CUDAGraph()
-        before = [tensor.detach().clone() for tensor in changes]
-        device = before[0].device
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with unchanged_generators(device), torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                work()
-                with torch.no_grad():
-                    for tensor, value in zip(changes, before, strict=True):
-                        tensor.copy_(value)
-        torch.cuda.current_stream(device).wait_stream(stream)
         # Another thread may copy images meanwhile; "thread_local" does not restrict it.
         try:
             with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
@@ -122,6 +145,18 @@ class Recording:
                 f"A training step cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}): no layer or loss may "
                 "wait for the GPU, as .item(), .cpu() and conditions on tensors do. Remove that, or train on the CPU."
             ) from None
+
+    def milliseconds(self, changes: Sequence[Tensor]) -> float:
+        """Return how long a replay takes. What it changes is undone."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with unchanged_generators(changes[0].device):
+            for _ in range(2):  # the first replay takes longer
+                with unchanged(changes):
+                    begin.record()
+                    self()
+                    end.record()
+        end.synchronize()
+        return begin.elapsed_time(end)
 
     def __call__(self) -> None:
         self.graph.replay()

@@ -49,7 +49,6 @@ class Wavefront(Schedule):
             largest = max(self.groups, key=len)
             for group in self.groups:  # the group that takes longest has the lowest priority
                 group.stream = torch.cuda.Stream(self.device, priority=-1 if group is largest else -2)
-                group.update_stream = torch.cuda.Stream(self.device, priority=-1)
         self.labels: Tensor | None = None  # (T, B), of an epoch's batches
         self.steps = 0  # that every layer has taken
 
@@ -68,11 +67,12 @@ class Wavefront(Schedule):
         return BatchedGroup(first, layers, self.optimiser, BATCHED[type(layers[0].body)](layers))
 
     def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
-        self.batches, self.rates, self.first, self.taken = batches, rates, first, first
-        labels = self.train.labels[batches.to(self.device)]
+        where = self.table.position.device
+        self.batches, self.rates, self.first, self.taken = batches.to(where), rates.to(where), first, first
+        labels = self.train.labels[self.batches.to(self.device)]
         if self.labels is None:
             self.labels = labels
-            self._allocate(batches[0].to(self.device))
+            self._allocate(self.batches[0].to(self.device))
         self.labels.copy_(labels)
         for group in self.groups:
             group.refresh()
@@ -90,8 +90,9 @@ class Wavefront(Schedule):
         """Fill in for every step the images that come in, and for each layer the number of its batch and the optimiser's
         factors. A layer is active on batches from the first to before `end`."""
         self.end, self.position = end, step
-        steps = torch.arange(len(self.batches) + len(self.layers) - 1)
-        batch = steps.unsqueeze(1) - torch.arange(len(self.layers))  # of each layer
+        where = self.batches.device
+        steps = torch.arange(len(self.batches) + len(self.layers) - 1, device=where)
+        batch = steps.unsqueeze(1) - torch.arange(len(self.layers), device=where)  # of each layer
         active = (batch >= self.first) & (batch < end)
         last = len(self.batches) - 1
         counts = (batch - self.first).clamp_min(0) + self.steps + 1
@@ -104,7 +105,8 @@ class Wavefront(Schedule):
         assert self.labels is not None
         index, batch, factors = self.table.read()
         labels = self.labels.index_select(0, batch)
-        return self.local.rows(self.feed.augmented(index), labels[0]), labels, factors
+        rows = self.local.rows(self.feed.augmented(index), labels[0])
+        return self.groups[0].converted(rows), labels, factors
 
     def step(self) -> None:
         self.graph.enqueue()
@@ -123,19 +125,20 @@ class Wavefront(Schedule):
     def _train_batches(self, count: int) -> None:
         rows, labels, factors = self._fetch()
         for left in reversed(range(count)):
-            self.groups[0].receive(rows)
+            in_place = self.graph.recorded and not left  # what the next recorded step reads
+            self.groups[0].receive(rows, in_place=False)
             working = [group for group in self.groups if self._works(group)]
             self.position += 1
             with self._side_by_side():
                 for group in working:
                     with torch.cuda.stream(group.stream):
                         span = group.span
-                        self.totals[span] += group.train(self.local, labels[span], factors[span])
+                        group.train(self.local, labels[span], factors[span], self.totals[span], in_place)
                 if left:
                     rows, labels, factors = self._fetch()
             for before, group in reversed([*pairwise(self.groups)]):  # a layer may pass on a part of its input
                 if before in working:
-                    group.receive(before.output)
+                    group.receive(before.output, in_place)
             for group in self.groups:
                 group.clear_gradients()
 
@@ -147,7 +150,7 @@ class Wavefront(Schedule):
     @contextmanager
     def _side_by_side(self) -> Iterator[None]:
         """Let the groups' streams start after all earlier work, and all later work wait for them."""
-        streams = [stream for group in self.groups for stream in (group.stream, group.update_stream) if stream]
+        streams = [group.stream for group in self.groups if group.stream]
         for stream in streams:
             stream.wait_stream(torch.cuda.current_stream(self.device))
         yield

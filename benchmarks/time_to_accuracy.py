@@ -1,0 +1,86 @@
+"""Measure how many seconds of training an accuracy on CIFAR-10 takes, by FAUST and by backprop, side by side on one GPU.
+
+    python benchmarks/time_to_accuracy.py results/time-to-accuracy-h200.json --data-dir DIR [--only cnn:12]
+
+Each arm is an included recipe with other numbers of epochs, and where it says so other settings. The seconds are those of
+the training steps, with the recording of CUDA graphs and without evaluations; the accuracy is that of the last epoch on the
+test images. The file is written after each run; run the command again to continue.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from faustnet.bench.prediction import Silent
+from faustnet.runs.recipes import as_table, put, read_recipe, recipe_from
+from faustnet.runs.session import train
+from faustnet.system.environment import environment
+from faustnet.system.files import write_whole
+
+CHEAP_HEADS = {"network.head_side": 4}  # a quarter of the heads' multiplications
+ARMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "cnn": ("best/cifar10/cnn", CHEAP_HEADS),
+    "cnn-backprop": ("best/cifar10/cnn-backprop", {}),
+    "cnn-large": ("best/cifar10/cnn-large", CHEAP_HEADS),
+    "cnn-large-backprop": ("best/cifar10/cnn-large-backprop", {}),
+}
+WANTED = ("cnn:12", "cnn-backprop:16", "cnn:24", "cnn-backprop:24", "cnn-large:70", "cnn-large-backprop:70")
+
+
+def measured(arm: str, epochs: int, seed: int, data_dir: Path | None) -> dict[str, Any]:
+    """Train one run, and return its line of the result file."""
+    name, changes = ARMS[arm]
+    settings = read_recipe(name)
+    for key, value in (changes | {"training.epochs": epochs, "training.evaluate_every": epochs, "seed": seed}).items():
+        put(settings, key, value)
+    recipe = recipe_from(settings)
+    with tempfile.TemporaryDirectory() as folder:
+        run = train(recipe, Path(folder) / "run", device=torch.device("cuda"), progress=Silent(), data_dir=data_dir)
+        metrics, history = run.metrics, run.history
+    seconds = [epoch["seconds"] for epoch in history]
+    return {
+        "arm": arm, "epochs": epochs, "seed": seed, "accuracy": metrics["test_accuracy"],
+        "seconds": sum(seconds), "first_epoch_seconds": seconds[0], "epoch_seconds": statistics.median(seconds[1:]),
+        "recipe": as_table(recipe),
+    }  # fmt: skip
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Return the means over the seeds as text."""
+    rows = []
+    for arm, epochs in dict.fromkeys((line["arm"], line["epochs"]) for line in lines):
+        runs = [line for line in lines if (line["arm"], line["epochs"]) == (arm, epochs)]
+        accuracy, seconds, epoch = (
+            statistics.mean(run[key] for run in runs) for key in ("accuracy", "seconds", "epoch_seconds")
+        )
+        rows.append(
+            f"{arm:20} {epochs:3} epochs  {accuracy:.2%} of {len(runs)} seeds  {seconds:6.1f} s  {epoch:.3f} s an epoch"
+        )
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--data-dir", type=Path, help="folder of the data set")
+    parser.add_argument("--only", nargs="+", default=WANTED, help="arms and numbers of epochs, ARM:EPOCHS")
+    parser.add_argument("--seeds", type=int, default=3)
+    given = parser.parse_args()
+    found = json.loads(given.file.read_text()) if given.file.exists() else {"runs": []}
+    found["environment"] = environment(torch.device("cuda"), seed=0)
+    known = {(line["arm"], line["epochs"], line["seed"]) for line in found["runs"]}
+    for seed in range(given.seeds):
+        for arm, epochs in ((arm, int(epochs)) for arm, epochs in (one.split(":") for one in given.only)):
+            if (arm, epochs, seed) not in known:
+                found["runs"].append(measured(arm, epochs, seed, given.data_dir))
+                write_whole(given.file, (json.dumps(found, indent=1) + "\n").encode())
+    print(table(found["runs"]))
+
+
+if __name__ == "__main__":
+    main()

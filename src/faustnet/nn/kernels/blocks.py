@@ -1,0 +1,84 @@
+"""Means of blocks of pixels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+PLACES, CHANNELS = 8, 128  # blocks and channels per program
+
+
+@triton.jit
+def _places(height, width, down, across, count, PLACES: tl.constexpr):
+    """Return the numbers of some blocks, whether they exist, and the first pixel of each, numbered through all images."""
+    block = tl.program_id(0).to(tl.int64) * PLACES + tl.arange(0, PLACES)
+    columns, rows = width // across, height // down
+    image, row, column = block // (rows * columns), block // columns % rows, block % columns
+    return block, block < count, (image * height + row * down) * width + column * across
+
+
+@triton.jit
+def _means(maps, means, count, channels, height, width, down, across, PLACES: tl.constexpr, CHANNELS: tl.constexpr):
+    """Process some channels of some blocks: average their pixels."""
+    block, real, first = _places(height, width, down, across, count, PLACES)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    inside = real[:, None] & (channel < channels)[None, :]
+    total = tl.zeros((PLACES, CHANNELS), dtype=tl.float32)
+    for number in range(0, down * across):
+        pixel = first + number // across * width + number % across
+        total += tl.load(maps + pixel[:, None] * channels + channel[None, :], mask=inside, other=0.0).to(tl.float32)
+    tl.store(means + block[:, None] * channels + channel[None, :], total / (down * across), mask=inside)
+
+
+@triton.jit
+def _spread(by_means, by_maps, count, channels, height, width, down, across, PLACES: tl.constexpr, CHANNELS: tl.constexpr):
+    """Process some channels of some blocks: divide the gradient of the mean among the pixels."""
+    block, real, first = _places(height, width, down, across, count, PLACES)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    inside = real[:, None] & (channel < channels)[None, :]
+    share = tl.load(by_means + block[:, None] * channels + channel[None, :], mask=inside, other=0.0).to(tl.float32)
+    share = share / (down * across)
+    for number in range(0, down * across):
+        pixel = first + number // across * width + number % across
+        tl.store(by_maps + pixel[:, None] * channels + channel[None, :], share, mask=inside)
+
+
+class _BlockMeans(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, maps: Tensor, side: tuple[int, int]) -> Tensor:
+        maps = maps.contiguous(memory_format=torch.channels_last)
+        ctx.shape = maps.shape
+        means = _empty(maps, (*maps.shape[:2], *side))
+        _launch(_means, maps, means, maps.shape, side)
+        return means
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_means: Tensor) -> tuple[Tensor, None]:
+        by_means = by_means.contiguous(memory_format=torch.channels_last)
+        by_maps = _empty(by_means, ctx.shape)
+        _launch(_spread, by_means, by_maps, ctx.shape, tuple(by_means.shape[2:]))
+        return by_maps, None
+
+
+def _empty(like: Tensor, shape: Sequence[int]) -> Tensor:
+    return torch.empty(*shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def _launch(kernel: Any, source: Tensor, target: Tensor, shape: torch.Size, side: tuple[int, ...]) -> None:
+    images, channels, height, width = shape
+    count = images * side[0] * side[1]
+    kernel[(triton.cdiv(count, PLACES), triton.cdiv(channels, CHANNELS))](
+        source, target, count, channels, height, width, height // side[0], width // side[1],
+        PLACES=PLACES, CHANNELS=CHANNELS,
+    )  # fmt: skip
+
+
+def block_means(maps: Tensor, side: tuple[int, int]) -> Tensor:
+    """Average over equal blocks of pixels: h and w are multiples of `side`. The result and the gradient have the memory
+    format of channels last. The gradient cannot be differentiated again. (R, channels, h, w) → (R, channels, *side)"""
+    return _BlockMeans.apply(maps, side)

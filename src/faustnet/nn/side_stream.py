@@ -1,0 +1,33 @@
+"""A second CUDA stream, for work that need not wait for the work of the current one."""
+
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+
+class SideStream:
+    """Work beside the current stream, with a lower priority. On other devices than GPUs, everything runs in order.
+
+    Tensors that work in the side stream uses must be kept until `join`; `keep` does that.
+    """
+
+    def __init__(self, device: torch.device):
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.kept: list[Tensor] = []
+
+    def fork(self) -> AbstractContextManager[object]:
+        """Run the work of a block in the side stream. It starts after all work of the current stream so far."""
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        return torch.cuda.stream(self.stream)
+
+    def keep(self, *tensors: Tensor) -> None:
+        """Keep tensors in memory until `join`."""
+        self.kept += tensors
+
+    def join(self) -> None:
+        """Let later work of the current stream wait for the side stream."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+        self.kept.clear()
