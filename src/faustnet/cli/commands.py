@@ -158,13 +158,12 @@ def report(
 
         facts.append(inspect_run(run, device=where, data_dir=data_dir, points=images, dataset=dataset, say=say))
     typer.echo("writing the page", err=True)
-    content = render_page(facts).encode()
-    write_whole(out, content)
+    write_whole(out, render_page(facts).encode())
     if charts is not None:
         for name, figure in draw_charts(named_apart(facts)):
             typer.echo(f"drawing {name}", err=True)
             save(figure, charts, name, ("svg", "pdf"))
-    typer.echo(f"written: {out}, {len(content) / 1e6:.1f} MB; open it in a browser")
+    typer.echo(f"written: {out}")
     if charts is not None:
         typer.echo(f"written: {charts}, every chart as SVG and PDF")
 
