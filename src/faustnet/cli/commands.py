@@ -137,9 +137,8 @@ def report(
     out = out or runs[0] / "report.html"
     require(out.suffix.lower() in (".html", ".htm"), f"--out must end in .html, got {out}.")
     require(images >= 1, f"--images must be at least 1, got {images}.")
-    from faustnet.report.charts import check_charts, draw_charts
-    from faustnet.report.figures import save
-    from faustnet.report.page import named_apart, plotly_script, render_page
+    from faustnet.report.charts import check_charts, write_charts
+    from faustnet.report.page import plotly_script, render_page
     from faustnet.runs.analysis import inspect_run
     from faustnet.runs.folder import Run
     from faustnet.system.devices import choose_device
@@ -159,12 +158,9 @@ def report(
         facts.append(inspect_run(run, device=where, data_dir=data_dir, points=images, dataset=dataset, say=say))
     typer.echo("writing the page", err=True)
     write_whole(out, render_page(facts).encode())
-    if charts is not None:
-        for name, figure in draw_charts(named_apart(facts)):
-            typer.echo(f"drawing {name}", err=True)
-            save(figure, charts, name, ("svg", "pdf"))
     typer.echo(f"written: {out}")
     if charts is not None:
+        write_charts(facts, charts, lambda name: typer.echo(f"drawing {name}", err=True))
         typer.echo(f"written: {charts}, every chart as SVG and PDF")
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from faustnet.errors import require
 from faustnet.report.architecture import CM
 from faustnet.report.curves import Facts, by_class, first_layers, training_curves
-from faustnet.report.figures import CURVE_COLOURS, CURVE_LINES, CURVE_SHAPES, WIDTH, drawing, figure2
+from faustnet.report.figures import CURVE_COLOURS, CURVE_LINES, CURVE_SHAPES, WIDTH, drawing, figure2, save
+from faustnet.report.page import named_apart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 HEIGHT = 8.0  # centimetres
 MANY = 40  # classes above which a confusion matrix has no numbers
 TINT = {"right": "#4c9be0", "wrong": "#f08a4b"}
+
+
+def write_charts(runs: list[dict[str, Any]], folder: Path, say: Callable[[str], None]) -> None:
+    """Write every chart as an SVG and a PDF file, and `say` the name of each."""
+    for name, figure in draw_charts(named_apart(runs)):
+        say(name)
+        save(figure, folder, name, ("svg", "pdf"))
 
 
 def draw_charts(runs: Sequence[Facts]) -> Iterator[tuple[str, Figure]]:
