@@ -323,6 +323,42 @@ def test_nothing_is_wider_than_the_window(browser: Browser) -> None:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_texts_tables_and_methods_without_references(driver: Any, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="texts need tokenizers")
+    words = [f"{'good' if number % 2 else 'bad'} film {number % 7}\t{'yes' if number % 2 else 'no'}" for number in range(60)]
+    (tmp_path / "texts.tsv").write_text("text\tlabel\n" + "\n".join(words) + "\n", encoding="utf-8")
+    rows = np.random.default_rng(0).normal(size=(64, 5))
+    parts = {"x_train": rows, "y_train": np.arange(64) % 2, "x_test": rows[:12], "y_test": np.arange(12) % 2}
+    np.savez(tmp_path / "table.npz", **parts)
+    dense = {"widths": [16, 12], "embedding": 8}
+    tables: list[dict[str, Any]] = [
+        {"dataset": str(tmp_path / "texts.tsv"), "network": {**dense, "kind": "transformer", "widths": [8, 8], "heads": 2}},
+        {"dataset": str(tmp_path / "table.npz"), "method": "faust-prototype", "network": dense},
+        {"dataset": "digits", "method": "forward-forward", "network": {"widths": [16, 12]}},
+    ]
+    found = []
+    for number, table in enumerate(tables):
+        run = library.train({**table, "training": {"epochs": 1, "batch_size": 16}}, tmp_path / str(number), device="cpu")
+        found.append(inspect_run(run, device=CPU, data_dir=None, points=40))
+    (tmp_path / "report.html").write_text(render_page(found), encoding="utf-8")
+    browser = Browser(driver, tmp_path / "report.html")
+    kinds = (("text", True), ("row", True), ("image", False))
+    for number, (about, (kind, distances)) in enumerate(zip(found, kinds, strict=True)):
+        truth, answer = about["labels"][0], about["predicted"][0]
+        browser.run("arguments[0].click()", browser.cell(number, truth, answer))
+        browser.wait_for(lambda: browser.one("#run").get_property("value") == str(number))  # noqa: B023
+        (shown, *_), title = browser.gallery(), f"Test {kind} {about['positions'][0] + 1}"
+        assert (shown, browser.text("#which")) == (0, title)
+        assert browser.text("#text") == (about["texts"][0] if kind == "text" else "")
+        assert browser.one("#picture").is_displayed() == (kind == "image")
+        assert ("Distance" in browser.text("#scores-note")) == distances
+        assert browser.scores()[0] == ["class", "layer 1", "layer 2", "sum"]
+        label = browser.text("#gallery button")
+        assert label.startswith(about["texts"][0] if kind == "text" else "row 1" if kind == "row" else "")
+    assert len(browser.run("return document.getElementById('early-exit').data")) == 2  # not forward-forward
+    assert browser.messages() == []
+
+
 def test_harmful_names_are_only_shown(driver: Any, facts: list[Facts], tmp_path: Path) -> None:
     about = deepcopy(facts[0])
     about["class_names"][0] = about["name"] = about["dataset"] = NASTY
