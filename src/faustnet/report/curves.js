@@ -104,7 +104,7 @@ function drawByLayer() {
   });
   const layout = {
     ...LAYOUT,
-    margin: { l: 54, r: 12, t: 30, b: 44 },
+    margin: { l: 54, r: 12, t: 52, b: 44 },
     xaxis: { title: { text: "layer" }, zeroline: false, dtick: longest > 12 ? undefined : 1, range: [0.8, longest + 0.2] },
     yaxis: { ticksuffix: "%", zeroline: false, automargin: true },
     legend: { orientation: "h", y: 1, yanchor: "bottom" },
@@ -127,7 +127,7 @@ function drawEarlyExit() {
   const layout = {
     ...LAYOUT,
     showlegend: traces.length > 1,
-    margin: { l: 54, r: 12, t: 30, b: 44 },
+    margin: { l: 54, r: 12, t: 52, b: 44 },
     xaxis: { title: { text: "multiplications saved" }, ticksuffix: "%", zeroline: false },
     yaxis: { title: { text: "accuracy" }, ticksuffix: "%", zeroline: false, automargin: true },
     legend: { orientation: "h", y: 1, yanchor: "bottom" },
