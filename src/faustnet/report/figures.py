@@ -87,7 +87,8 @@ def figure2(facts: Mapping[str, Any]) -> Figure:
         _scatter(panel, np.asarray(layer["points"]), np.asarray(facts["labels"]), len(names), side)
         panel.set_title(f"Layer {number + 1}", pad=4)
         corner: dict[str, Any] = {"transform": panel.transAxes, "ha": "right", "va": "top"}
-        panel.text(0.97, 0.97, f"F = {layer['fisher']:.2f}", **corner, bbox={"fc": "white", "ec": "none", "pad": 1.5})
+        fisher = f"{layer['fisher']:.2f}" if math.isfinite(layer["fisher"]) else "∞"
+        panel.text(0.97, 0.97, f"F = {fisher}", **corner, bbox={"fc": "white", "ec": "none", "pad": 1.5})
     _key(figure, names, key_columns)
     return figure
 
@@ -223,16 +224,20 @@ def _counts_axis(panel: Axes, counts: Sequence[int]) -> None:
 
 
 @drawing()
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as NAME.png and NAME.svg. The same numbers give the same files."""
-    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    png, svg = io.BytesIO(), io.BytesIO()
-    figure.savefig(png, format="png", dpi=DPI)
-    figure.savefig(svg, format="svg", dpi=2 * DPI, metadata={"Date": None})
+def save(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write a figure as NAME.png and NAME.svg, or as files of other kinds. The same numbers give the same files."""
+    settings: dict[str, dict[str, Any]] = {
+        "png": {"dpi": DPI},
+        "svg": {"dpi": 2 * DPI, "metadata": {"Date": None}},
+        "pdf": {"dpi": 2 * DPI, "metadata": {"CreationDate": None}},
+    }
+    drawn = {folder / f"{name}.{kind}": io.BytesIO() for kind in kinds}
+    for kind, file in zip(kinds, drawn.values(), strict=True):
+        figure.savefig(file, format=kind, **settings[kind])
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, drawn in zip(paths, (png, svg), strict=True):
-            write_whole(path, drawn.getvalue())
+        for path, file in drawn.items():
+            write_whole(path, file.getvalue())
     except OSError as error:
         raise FaustnetError(f"{folder} could not be written to ({error.strerror}): choose another folder.") from None
-    return paths
+    return list(drawn)

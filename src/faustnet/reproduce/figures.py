@@ -18,7 +18,8 @@ from faustnet.reproduce.jobs import Table1Job, table1_jobs
 from faustnet.reproduce.results import mean_and_std, writing_to
 from faustnet.reproduce.worker import cached_data, train_or_resume
 from faustnet.reproduce.workers import Workers
-from faustnet.runs.analysis import balanced_sample, fisher_score, layer_embeddings, tsne
+from faustnet.runs.analysis import fisher_score, layer_embeddings, tsne
+from faustnet.runs.examples import balanced_sample
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.runs.session import Progress
