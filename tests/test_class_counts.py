@@ -1,16 +1,20 @@
 """Accuracy by the number of classes."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from conftest import Command
+from conftest import Answer
 from faustnet.data import load_data
 from faustnet.errors import FaustnetError
 from faustnet.reproduce.class_counts import ClassCountJob
 
+Command = Callable[..., Answer]
 DIGITS = load_data("digits")
 
 
@@ -24,13 +28,21 @@ def test_some_classes_keep_their_images_and_their_order() -> None:
         assert len(part) == sum(int((whole.labels == label).sum()) for label in (2, 5, 7))
 
 
-def test_files_stay_beside_their_images(tmp_path: Path, shapes: Path) -> None:
-    data = load_data(str(shapes))
+def test_files_stay_beside_their_images(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        for number, name in enumerate(("bird", "cat", "dog")):
+            (tmp_path / part / name).mkdir(parents=True)
+            for place in range(3):
+                pixels = np.full((6, 6), 40 * number + place, dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / part / name / f"{place}.png")
+    data = load_data(str(tmp_path))
     assert data.paths is not None
     some = data.only(data.class_names[1:])
     assert some.paths is not None
     for part, images in (("train", some.train), ("test", some.test)):
-        assert [path.parent.name for path in some.paths[part]] == [some.class_names[label] for label in images.labels.tolist()]
+        assert [path.parent.name for path in some.paths[part]] == [
+            some.class_names[label] for label in images.labels.tolist()
+        ]
 
 
 def test_a_class_that_does_not_exist_is_refused() -> None:
@@ -48,7 +60,7 @@ def test_a_smaller_number_of_classes_is_a_part_of_a_larger_one() -> None:
 
 
 def test_a_recipe_and_its_twin_by_the_number_of_classes(faustnet: Command, tmp_path: Path) -> None:
-    words = ["reproduce", "class-counts", "--name", "digits/mlp", "--seeds", "1", "--device", "cpu", "--out", tmp_path]
+    words = ["reproduce", "class-counts", "--base", "digits/mlp", "--seeds", "1", "--device", "cpu", "--out", tmp_path]
     assert faustnet(*words, "--counts", "2,4").code == 0
     cells = json.loads((tmp_path / "class-counts.json").read_text())
     assert {(cell["role"], cell["count"]) for cell in cells} == {(r, n) for r in ("local", "backprop") for n in (2, 4)}
@@ -66,10 +78,10 @@ def test_a_recipe_and_its_twin_by_the_number_of_classes(faustnet: Command, tmp_p
     [
         (["--counts", "1"], "--counts must be at least 2, got 1"),
         (["--counts", "11"], "--counts must be at most 10 for digits, got 11"),
-        (["--name", "digits/cnn"], "There is no recipe 'digits/cnn'"),
+        (["--base", "digits/cnn"], "There is no recipe 'digits/cnn'"),
     ],
 )
 def test_bad_input_is_refused(options: list[str], said: str, faustnet: Command, tmp_path: Path) -> None:
-    result = faustnet("reproduce", "class-counts", "--name", "digits/mlp", *options, "--out", tmp_path / "out")
+    result = faustnet("reproduce", "class-counts", "--base", "digits/mlp", *options, "--out", tmp_path / "out")
     assert result.code
     assert said in result.sentence
