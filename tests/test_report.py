@@ -33,7 +33,7 @@ from faustnet.report.charts import draw_charts
 from faustnet.report.curves import by_class, first_layers
 from faustnet.report.figures import save
 from faustnet.report.page import render_page
-from faustnet.runs.analysis import fisher_score, inspect_run, layer_embeddings, tsne
+from faustnet.runs.analysis import fisher_definitions, fisher_score, inspect_run, layer_embeddings, tsne
 from faustnet.runs.examples import balanced_sample, described_scores, further_examples
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
@@ -88,6 +88,26 @@ def test_fisher_score_is_its_formula() -> None:
         within += sum((row[k] - centre[k]) ** 2 for row in mine for k in range(3))
     assert fisher_score(rows, labels) == pytest.approx(between / within)
     assert fisher_score((rows * 100 + 7).astype(np.float32), labels) == pytest.approx(between / within, rel=1e-4)
+
+
+def test_the_definitions_of_fisher_scores_are_their_formulas() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [4, 6, 5])
+    rows = rng.normal(size=(15, 3)) + labels[:, None] * [2.0, 0.5, 0.0]
+    within, between = np.zeros((3, 3)), np.zeros((3, 3))
+    for label in range(3):
+        own = rows[labels == label]
+        for row in own:
+            within += np.outer(row - own.mean(axis=0), row - own.mean(axis=0))
+            between += np.outer(own.mean(axis=0) - rows.mean(axis=0), own.mean(axis=0) - rows.mean(axis=0))
+    expected = [
+        np.trace(between) / np.trace(within),
+        np.trace(np.linalg.inv(within) @ between),
+        sum(between[i, i] / within[i, i] for i in range(3)) / 3,
+    ]
+    assert list(fisher_definitions(rows, labels).values()) == pytest.approx(expected)
+    constant = np.concatenate([rows, np.ones((15, 1))], axis=1)
+    assert list(fisher_definitions(constant, labels).values()) == pytest.approx(expected), "a constant dimension is left out"
 
 
 def test_fisher_score_of_classes_without_width() -> None:

@@ -158,6 +158,23 @@ def fisher_score(embedding: np.ndarray, labels: np.ndarray) -> float:
     return between / within
 
 
+def fisher_definitions(embedding: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Return the common definitions of a Fisher score by their names. With the scatter matrices S_b between and S_w within
+    classes, they are tr(S_b) / tr(S_w), which is `fisher_score`; tr(S_w⁻¹ S_b); and the mean over the dimensions of the
+    ratios of their diagonals. Dimensions without scatter within classes are left out. (n, e), (n,)"""
+    rows = embedding.astype(np.float64)
+    _, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    means = np.stack([rows[numbers == number].mean(axis=0) for number in range(len(counts))])
+    inside, centred = rows - means[numbers], means - rows.mean(axis=0)
+    within, between = inside.T @ inside, (centred * counts[:, None]).T @ centred
+    varied = within.diagonal() > 0
+    return {
+        "ratio of traces": fisher_score(embedding, labels),
+        "trace of the quotient": float(np.trace(np.linalg.pinv(within, hermitian=True) @ between)),
+        "mean over dimensions": float(np.mean(between.diagonal()[varied] / within.diagonal()[varied])),
+    }
+
+
 def tsne(embedding: np.ndarray, seed: int = 0, *, start: np.ndarray | None = None, iterations: int = 1000) -> np.ndarray:
     """Map embeddings to the plane with t-SNE, which keeps neighbours close. (n, e) → (n, 2)
 
