@@ -241,6 +241,23 @@ def best(
 
 
 @_command
+def class_counts(
+    training: Training,
+    base: Annotated[str, typer.Option(help="Recipe, as DATASET/NAME.")] = "cifar10/cnn",
+    counts: Annotated[str, _listed("Numbers of classes")] = "2,5,10",
+    seeds: Seeds = 3,
+) -> None:
+    """Measure the accuracy of a recipe and of its twins on some of the classes of their data set.
+
+    Not in the paper. The seed determines the classes. Writes the results to OUT/class-counts and OUT/class-counts.json, and
+    a figure.
+    """
+    from faustnet.reproduce.class_counts import class_count_jobs, draw_counts
+
+    _print_paths(draw_counts(class_count_jobs(base, numbers(counts, "--counts"), seeds), training.out, training.workers()))
+
+
+@_command
 def ablation(
     training: Training,
     base: Annotated[str, typer.Option(help="Recipe to change, as DATASET/NAME.")] = "cifar10/mlp",

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from faustnet.data.stored_pixels import StoredPixels
 from faustnet.data.tokens import Tokeniser
-from faustnet.errors import FaustnetError, require
+from faustnet.errors import FaustnetError, require, unknown
 
 DIGEST_IMAGES = 100  # images, at most, that the digest of a set is computed from
 EXACT = 2**24 // 255**2  # number of squared bytes whose sum is exact in float32
@@ -85,6 +85,29 @@ class DataSet:
     validation: Images | None = field(default=None, kw_only=True)  # if the data set has validation texts of its own
     tokeniser: Tokeniser | None = field(default=None, kw_only=True)  # of texts
     paths: Mapping[str, Sequence[Path]] | None = field(default=None, kw_only=True)  # files of "train" and "test" images
+
+    def only(self, class_names: Sequence[str]) -> "DataSet":
+        """Return the data of some of the classes, which keep their order."""
+        for name in class_names:
+            if name not in self.class_names:
+                raise unknown("class", name, self.class_names)
+        kept = tuple(name for name in self.class_names if name in set(class_names))
+        numbers = torch.tensor([kept.index(name) if name in kept else -1 for name in self.class_names])
+        where = [(numbers[part.labels.cpu()] >= 0).nonzero()[:, 0] for part in (self.train, self.test)]
+
+        def taken(part: Images, index: Tensor) -> Images:
+            some = part.take(index)
+            return replace(some, labels=numbers.to(some.labels.device)[some.labels])
+
+        train, test = taken(self.train, where[0]), taken(self.test, where[1])
+        validation = self.validation
+        if validation is not None:
+            validation = taken(validation, (numbers[validation.labels.cpu()] >= 0).nonzero()[:, 0])
+        paths = self.paths and {
+            part: [self.paths[part][place] for place in index.tolist()]
+            for part, index in zip(("train", "test"), where, strict=True)
+        }
+        return replace(self, class_names=kept, train=train, test=test, validation=validation, paths=paths)
 
     def with_classes(self, class_names: tuple[str, ...]) -> "DataSet":
         """Return the data with the labels of a model that has these classes. The data need not contain all of them."""

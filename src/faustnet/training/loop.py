@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from faustnet.data.sources import StreamSource
 from faustnet.errors import FaustnetError, require
@@ -84,9 +84,6 @@ class TrainingLoop:
         with seeded(seed + 1, self.device):  # the weights were drawn from `seed`
             method.start(train)
             self._generators = generator_states(self.device)
-        for module in method.modules():
-            if isinstance(module, nn.RNNBase):
-                module.flatten_parameters()  # cuDNN wants them in one piece of memory
         losses = check_trainable(method, train, settings.batch_size)
         self.diagnosis = Diagnosis(method.learners, losses, held_out.labels, method.classes)
         self.schedule.enter(0)
