@@ -77,14 +77,15 @@ class _Story:
         self.notes = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
     def tell(self) -> None:
-        from faustnet.reproduce.demo import EXAMPLES, digits
+        from faustnet.reproduce.demo import EXAMPLES, digits, one_thread
 
         data = digits()
         self._say(INTRODUCTION.format(images=len(data.train) + len(data.test)))
         accuracies = self._compare(len(data.test))
-        runs = self._layers()
-        self._new_class()
-        self._pages(runs)
+        with one_thread():
+            runs = self._layers()
+            self._new_class()
+            self._pages(runs)
         self._say(SUMMARY.format(**accuracies, examples=EXAMPLES))
         self._files()
         self._next()

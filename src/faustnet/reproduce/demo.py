@@ -1,6 +1,8 @@
 """The trainings and measurements behind `faustnet demo`: everything on the digits of scikit-learn, on the CPU."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,18 @@ def table_workers() -> Workers:
 
 def digits() -> DataSet:
     return cached_data(DATASET, None)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread inside the block: networks this small gain little from several, and on a busy machine threads
+    that wait for each other take many times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def kept_run(method: str, folder: Path) -> Run:
