@@ -166,25 +166,31 @@ class _Story:
             commands.play(runs[0].folder, out=self.out / "play.html")
 
     def _files(self) -> None:
-        self.console.print("Open in a browser:", style="bold")
-        self._columns(
-            (str(self.out / "report.html"), "FAUST and backpropagation side by side: curves, maps, errors"),
-            (str(self.out / "play.html"), "draw a digit and see what every layer answers"),
+        self._listed(
+            "Open in a browser:",
+            ("draw a digit and see what every layer answers", str(self.out / "play.html")),
+            ("the networks of FAUST and backpropagation side by side: curves, maps, errors", str(self.out / "report.html")),
         )
 
     def _next(self) -> None:
-        faustnet = _program()
-        self.console.print("Next, type:", style="bold")
-        self._columns(
-            (f"{faustnet} evaluate {self.out / 'faust'} --early-exit", "how much work is saved by stopping early"),
-            (f"{faustnet} reproduce animation", "watch the layers learn: a GIF and an SVG"),
-            (f"{faustnet} train --dataset FOLDER --out runs/mine", "your own images, one folder per class"),
+        faustnet, run = _program(), shlex.quote(str(self.out / "faust"))
+        self._listed(
+            "Next, type one of these commands:",
+            (
+                "how many images the first layers can answer, and how much work that saves",
+                f"{faustnet} evaluate {run} --early-exit",
+            ),
+            ("watch the layers learn: an animation as SVG and GIF", f"{faustnet} reproduce animation"),
+            (
+                "train on your own images: FOLDER has one folder per class",
+                f"{faustnet} train --dataset FOLDER --out runs/mine",
+            ),
         )
 
-    def _columns(self, *rows: tuple[str, str]) -> None:
-        width = max(len(left) for left, _ in rows)
-        for left, right in rows:
-            self.console.print(f"  {left:{width}}   # {right}", soft_wrap=True)
+    def _listed(self, title: str, *rows: tuple[str, str]) -> None:
+        self.console.print(title, style="bold")
+        for about, words in rows:
+            self.console.print(f"  # {about}\n  {words}", soft_wrap=True)
         self.console.print()
 
 
