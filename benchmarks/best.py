@@ -11,7 +11,9 @@
 A study is the search for one recipe, DATASET/NAME, or its twin, DATASET/NAME-backprop. With --epochs, a trial is shorter
 or longer than the final recipe. `draw` adds the same random settings (benchmarks/search.py) to a study and to its twins with
 the endings -backprop and -deep-supervision; where a study has such trials, its recipe is the best of them, and no other
-trial counts. The file is written after each trial; run the command again to continue.
+trial counts. `write` also writes
+how many trials there were, to recipes/best/choices.json. The file is written after each trial; run the command again to
+continue.
 """
 
 import argparse
@@ -36,12 +38,12 @@ from faustnet.runs.recipes import (
     shipped_recipes,
     to_toml,
 )
+from faustnet.runs.recipes.files import CHOICES
 from faustnet.system.devices import choose_device
 from search import ARMS, arm, draws
-from trials import RECIPES, Trial, best_of, read, run, save, write_recipe
+from trials import EQUAL, LEARNING_RATE, RECIPES, Trial, best_of, read, run, save, write_recipe
 
 FAMILY = "best/"
-EQUAL = "equal"  # mark of trials with the same draws for all arms
 
 
 def recipe_of(study: str, base: str | None, changes: dict[str, Any]) -> Recipe:
@@ -127,8 +129,11 @@ def show(path: Path) -> None:
 
 
 def write(path: Path) -> None:
+    found = {}
     for study, (best, count) in chosen(read(path)).items():
         write_recipe(RECIPES / f"{FAMILY}{study}.toml", recipe_text(best, count))
+        found[study] = {"tuning": best.get("tuning", LEARNING_RATE), "trials": count}
+    write_recipe(RECIPES / CHOICES, json.dumps(found, indent=1) + "\n")
 
 
 def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:

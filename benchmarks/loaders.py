@@ -428,6 +428,11 @@ def run_facts() -> dict[str, Any]:
         "metrics": metrics, "history": history, "environment": made | {"earlier": [made]},
         "learners": ["layer 1", "layer 2"],
         "layers": [{"name": "layer 1", "fisher": 1.0, "map": [[0.0, 1.0]]}], "labels": [0], "predicted": [1],
+        "title": "tiny", "is_faust": True, "weights": [1.0, 1.0], "mapped": 1, "positions": [0], "votes": [[0], [1]],
+        "first_votes": [[0], [1]], "scores": {"distances": True, "count": 2, "values": "", "classes": None},
+        "evaluation": {"images": 8, "accuracy": 0.875, "layer_accuracy": [0.5, 0.875],
+                       "first_layers_accuracy": [0.5, 0.875], "confusion": [[4, 0], [1, 3]], "forward_passes": 1},
+        "early_exit": [{"threshold": None, "accuracy": 0.875, "saved": 0.0, "leaving": [0.0, 1.0]}],
         "sheet": None, "texts": None, "representatives": [],
         "file": "tiny.onnx", "shape": [1, 2, 2], "of_bytes": True, "vocabulary": 0, "size": 9,
         "summary": "a method", "multiplications": 9,
@@ -514,6 +519,7 @@ ELEMENTS = {
     "html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "h3", "p", "main", "section", "noscript", "div",
     "figure", "figcaption", "label", "select", "aside", "strong", "br", "small", "ol", "canvas", "dl", "dt", "dd", "footer",
     "script", "table", "thead", "tbody", "tr", "th", "td", "code", "details", "summary", "pre", "ul", "li", "img", "article",
+    "b", "button", "circle", "i", "line", "path", "rect", "span", "svg",
 }  # fmt: skip
 
 

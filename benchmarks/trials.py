@@ -18,6 +18,7 @@ from faustnet.runs.session import set_up
 from faustnet.system.environment import environment
 from faustnet.training.loop import Diverged
 
+EQUAL, LEARNING_RATE = "equal", "learning-rate"  # tuning: the same draws for all arms; only the learning rate of twins
 RECIPES = Path(__file__).parents[1] / "src/faustnet/runs/recipes"
 
 Trial = dict[str, Any]  # its result is "validation_accuracy", None if it was not trained yet

@@ -102,7 +102,8 @@ def test_a_trial_that_cannot_be_is_not_put_in(
 def cell(name: str, mean: float, *, twin: bool = False, seeds: int = 3) -> dict[str, Any]:
     dataset = name.split("/")[0]
     return {
-        "name": f"{name}-backprop" if twin else name, "of": name, "dataset": dataset, "method": "m", "twin": twin,
+        "name": f"{name}-backprop" if twin else name, "of": name, "dataset": dataset, "method": "m",
+        "role": "backprop" if twin else "local", "tuning": "learning-rate", "trials": 2,
         "seeds": seeds, "mean": mean, "std": 0.1, "parameters": 1234567, "seconds": 12.3, "epochs": 5,
         "trunk_parameters": None,
     }  # fmt: skip
@@ -124,8 +125,8 @@ def test_the_strongest_recipes_stand_beside_their_twins_and_the_records(tmp_path
     trials.append({"study": "digits/mlp", "validation_accuracy": 0.9})
     (tmp_path / "best-study.json").write_text(json.dumps(trials))
     past, local = beyond.sections(tmp_path)
-    assert "| cifar10/mlp | 70.07 ± 0.10 | 66.00 ± 0.10 | +4.07 | – | 1,234,567 / 1,234,567 |" in past
-    assert "| cifar10/mlp-plain | 60.00 ± 0.10 | – | – | – | 1,234,567 |" in past
+    assert "| cifar10/mlp | 70.07 ± 0.10 | 66.00 ± 0.10 | +4.07 ± 0.23 | 2 / 2, learning-rate | 1,234,567 / 1,2" in past
+    assert "| cifar10/mlp-plain | 60.00 ± 0.10 | – | – | 2 | 1,234,567 |" in past
     assert past.index("| mnist/cnn") < past.index("| cifar10/mlp |"), "in the paper's order"
     assert "1 to 3 seeds" in past
     assert past.endswith("Number of trials: cifar10/mlp 2.")

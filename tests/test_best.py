@@ -16,8 +16,16 @@ from faustnet.data import ImageSource
 from faustnet.losses import squared_distances
 from faustnet.reproduce import ablation
 from faustnet.reproduce.ablation import CHANGES, UNCHANGED, AblationJob, ablation_jobs, summary, with_change
-from faustnet.reproduce.best import TWIN, BestJob, best_names
-from faustnet.runs.recipes import Recipe, as_table, changed, differences, recipe_from, shipped_recipes
+from faustnet.reproduce.best import LOCAL, ROLES, BestJob, best_names, difference, role_of
+from faustnet.runs.recipes import (
+    Recipe,
+    as_table,
+    changed,
+    choice_of_recipe,
+    differences,
+    recipe_from,
+    shipped_recipes,
+)
 
 Command = Callable[..., Answer]
 DIGITS = ("--names", "digits/mlp", "--seeds", "1", "--device", "cpu")
@@ -45,14 +53,26 @@ def test_a_recipe_stands_beside_its_twin(made: Path) -> None:
         assert cell["mean"] == pytest.approx(100 * result["test_accuracy"], abs=1e-3)
         assert cell["mean"] > 95
         assert (cell["std"], cell["seeds"], cell["dataset"]) == (None, 1, "digits")
-        assert cell["twin"] == (cell["method"] == "backprop") == name.endswith(TWIN)
+        assert cell["role"] == role_of(name) == ("backprop" if cell["method"] == "backprop" else LOCAL)
+        assert (cell["of"], cell["tuning"]) == ("digits/mlp", "learning-rate")
+        assert cell["trials"] >= 1
         assert (cell["parameters"], cell["epochs"]) == (result["parameters"], len(result["history"]))
     one, twin = cells["digits/mlp"], cells["digits/mlp-backprop"]
     rows = (made / "best.md").read_text().splitlines()[2:]
-    difference = f"{one['mean'] - twin['mean']:+.2f}".replace("-", "−")
+    gain = f"{one['mean'] - twin['mean']:+.2f}".replace("-", "−")
     assert len(rows) == 1
-    sizes = f"{one['trunk_parameters']:,} | {one['parameters']:,} /"
-    assert rows[0].startswith(f"| digits/mlp | {one['mean']:.2f} | {twin['mean']:.2f} | {difference} | {sizes}")
+    trials, sizes = f"{one['trials']} / {twin['trials']}, learning-rate", f"{one['trunk_parameters']:,}"
+    first = f"| digits/mlp | {one['mean']:.2f} | {twin['mean']:.2f} | {gain} | – | – | {trials} | {sizes} |"
+    assert rows[0].startswith(f"{first} {one['parameters']:,} /")
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "said"), [(70.0, 0.5, "+2.00 ± 1.12"), (68.5, 0.5, "+0.50 ± 1.12 ○"), (67.0, None, "−1.00")]
+)
+def test_a_difference_has_an_interval_and_a_mark_where_it_may_be_zero(mean: float, std: float | None, said: str) -> None:
+    """Welch's interval for two groups of 5 with standard deviations 0.5 and 0.9: t(6.26) = 2.42, s = 0.46."""
+    twin = {"mean": 68.0, "std": 0.9, "seeds": 5}
+    assert difference({"mean": mean, "std": std, "seeds": 5}, twin) == said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -84,7 +104,7 @@ def test_the_table_is_written_with_each_result(
     made: Path, faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def first_only(job: BestJob, out: Path, *others: object) -> None:
-        if job.name.endswith(TWIN):
+        if role_of(job.name) != LOCAL:
             raise KeyboardInterrupt
         job.file(out).parent.mkdir()
         shutil.copy(job.file(made), job.file(out))
@@ -146,18 +166,26 @@ def test_a_twin_differs_in_its_method_and_in_what_was_tuned(name: str) -> None:
     recipe = BestJob(name, 0).recipe
     assert recipe.dataset == name.split("/")[0]
     assert not recipe.training.validation, "it is trained on all training images"
-    assert (f"best/{name}{TWIN}" in shipped_recipes()) == recipe.method.startswith("faust-")
-    if not recipe.method.startswith("faust-"):
-        return
-    twin = BestJob(name + TWIN, 0).recipe
-    assert twin.method == "backprop"
-    for option in twin.options.keys() & recipe.options.keys():
-        assert twin.options[option] == recipe.options[option], option
-    other = {key for key in differences(recipe, twin) if not key.startswith("options.")}
+    endings = [ending for ending in ROLES if f"best/{name}{ending}" in shipped_recipes()]
+    assert ("-backprop" in endings) == recipe.method.startswith("faust-")
+    for ending in endings:
+        check_twin(recipe, name, ending)
+
+
+def check_twin(recipe: Recipe, name: str, ending: str) -> None:
+    twin, tuning = BestJob(name + ending, 0).recipe, choice_of_recipe(name + ending)
+    assert tuning is not None
+    assert twin.method == ROLES[ending]
     tuned = {"optimiser.learning_rate"}
-    if recipe.network.kind == "transformer":  # the twin had the same trials
+    if tuning["tuning"] == "equal":
+        tuned |= {"optimiser.weight_decay", "network.dropout", "options.label_smoothing", "options.mixup", "data.cutout"}
+        assert tuning == choice_of_recipe(name), "the same number of trials"
+    elif recipe.network.kind == "transformer":  # the twin had the same trials
         tuned |= {"optimiser.name", "network.dropout", "network.length"}
-    assert other <= {"method", "prediction.weights", *tuned}, "backprop has one voter"
+    other = set(differences(recipe, twin)) - tuned
+    assert {key for key in other if not key.startswith("options.")} <= {"method", "prediction.weights"}, "one voter"
+    for option in twin.options.keys() & recipe.options.keys() - {key.removeprefix("options.") for key in tuned}:
+        assert twin.options[option] == recipe.options[option], option
 
 
 FULL = changed(

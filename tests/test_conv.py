@@ -286,3 +286,18 @@ def test_body_parameters_are_those_of_the_activation(kind: str) -> None:
     activation, _ = layer(torch.randn(4, 8, 8, 8))
     activation.square().sum().backward()
     assert {id(p) for p in layer.body_parameters} == {id(p) for p in layer.parameters() if p.grad is not None}
+
+
+def test_a_smaller_side_makes_the_heads_cheaper() -> None:
+    maps = torch.rand(2, 3, 16, 16)
+    settings = NetworkSettings((4, 4), 8, kind="vgg", pools=(2,), head=6)
+    usual, small = (embedding_network((3, 16, 16), replace(settings, head_side=side)) for side in (8, 4))
+    small.load_state_dict(usual.state_dict())
+    head = small[0].head
+    assert isinstance(head, ConvHead)
+    passed = small[0].body(maps)
+    averaged = passed.unflatten(2, (4, 4)).unflatten(4, (4, 4)).mean(dim=(3, 5))
+    torch.testing.assert_close(head(passed), head(averaged))
+    by_head = [9 * pixels * (4 * 6 + 6 * 6) for pixels in (64, 16)]
+    for before, after in zip(usual.multiplications, small.multiplications, strict=True):
+        assert before - after == by_head[0] - by_head[1]

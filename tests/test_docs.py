@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / name for name in ("README.md", "RESULTS.md", "CONTRIBUTING.md"))])
 BLOCK = re.compile(r"(<!-- not run: .+? -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-LONG = ("reproduce", "bench")  # commands that take minutes at least
+LONG = ("demo", "reproduce", "bench")  # commands that take minutes at least
 
 
 @pytest.fixture(autouse=True)
@@ -77,3 +77,23 @@ def headings(path: Path) -> set[str]:
 def test_every_page_is_in_the_menu() -> None:
     listed = re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert {page.name for page in (ROOT / "docs").glob("*.md")} <= set(listed)
+
+
+@pytest.mark.parametrize("page", ["commands", "recipes"])
+def test_every_option_is_described(page: str) -> None:
+    rows = re.findall(
+        r"^\| (`.+?`) \| (.*?) \| .*\|$", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(rows) > 50
+    assert [name for name, about in rows if len(about) < 5 or about.startswith("see ")] == []
+
+
+def test_signatures_fit_the_page() -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    signatures = [text for _, language, text in BLOCK.findall(page) if language == "text" and "→" in text]
+    assert len(signatures) > 50
+    long = [line for text in signatures for line in text.splitlines() if len(line) > 100]
+    assert long == []
+    wrapped = [text for text in signatures if "\n" in text.strip()]
+    assert all(text.count("(") == text.count(")") and text.count("[") == text.count("]") for text in wrapped)
+    assert any(text.startswith("faustnet.train(\n    recipe: Mapping[str, Any],\n") for text in wrapped)

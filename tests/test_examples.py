@@ -1,6 +1,9 @@
 """The programs in examples/ run as a user starts them, and reach what the pages say."""
 
+import ast
+import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,8 @@ import pytest
 from processes import Program, free_port, run_file
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+TOOL = runpy.run_path(str(EXAMPLES.parent / "docs" / "tools" / "notebooks.py"))
+GALLERY, notebook = TOOL["GALLERY"], TOOL["notebook"]
 # Like torchrun --nproc-per-node 2: the same agent starts the ranks, as forks instead of new interpreters.
 TORCHRUN = """
 import runpy, sys
@@ -53,6 +58,48 @@ def test_all_kinds_of_data(tmp_path: Path) -> None:
     assert found.keys() >= {"numpy arrays", "torch tensors", "a data set", "a data loader", "a stream"}
     assert all(float(value) > 90 for value in found.values()), found
     assert found["numpy arrays"] == found["torch tensors"] == found["a data set"]
+
+
+def test_a_class_is_added_and_noise_is_rejected(tmp_path: Path) -> None:
+    found = run("add_classes.py", tmp_path)
+    shares = re.findall(r"^(\d+) examples: ([\d.]+)% of the nines .* ([\d.]+)% of the other digits$", found, re.MULTILINE)
+    assert [count for count, _, _ in shares] == ["1", "10", "50"]
+    assert float(shares[-1][1]) > 75, found
+    assert all(float(others) > 85 for _, _, others in shares), found
+    assert int(re.findall(r"^(\d+) of 100 images of noise", found, re.MULTILINE)[0]) > 50, found
+
+
+@pytest.mark.parametrize(("example", "panels"), [("curves", 2), ("embeddings", 3)])
+def test_plots(example: str, panels: int, tmp_path: Path) -> None:
+    run(f"plot_{example}.py", tmp_path, MPLBACKEND="agg")
+    figure = (tmp_path / f"{example}.svg").read_text(encoding="utf-8")
+    assert len(re.findall(r'<g id="axes_\d+">', figure)) == panels
+    assert len(re.findall(r'<g id="line2d_\d+">', figure) + re.findall("<use ", figure)) > 50
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_a_notebook_has_the_code_of_the_script(name: str) -> None:
+    source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    made = json.loads(notebook(EXAMPLES / f"{name}.py"))
+    assert (made["nbformat"], made["nbformat_minor"]) == (4, 5)
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in made["cells"]]
+    code = [text for kind, text in cells if kind == "code"]
+    assert len(code) > 2
+    assert all(text.strip() for _, text in cells)
+    nodes = [node for text in code for node in ast.parse(text).body]  # every cell can be run
+    assert list(map(ast.dump, nodes)) == list(map(ast.dump, ast.parse(source).body[1:]))
+    assert cells[0][1].startswith(f"# {source[3:].splitlines()[0]}")
+    assert all(cell["outputs"] == [] for cell in made["cells"] if cell["cell_type"] == "code")
+    comments = {line for line in source.splitlines() if line.startswith("# ")}
+    told = " ".join(text for _, text in cells)
+    assert all(line.removeprefix("# ") in told for line in comments), "nothing is lost"
+
+
+def test_the_gallery_lists_every_example() -> None:
+    page = (EXAMPLES.parent / "docs" / "examples.md").read_text(encoding="utf-8")
+    linked = re.findall(r"^\| \[(\w+)\.py\]", page, re.MULTILINE)
+    assert sorted(linked) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
+    assert tuple(sorted(linked[: len(GALLERY)])) == tuple(sorted(GALLERY)), "the first seven are notebooks"
 
 
 def test_ranks(tmp_path: Path) -> None:

@@ -552,6 +552,8 @@ def test_multiplications_of_a_transformer_are_those_of_a_plain_count(sample: Any
         ({"heads": 0}, r"network\.heads must be at least 1, got 0"),
         ({"patch": 0}, r"network\.patch must be at least 1, got 0"),
         ({"expansion": 0}, r"network\.expansion must be at least 1, got 0"),
+        ({"head_side": 0}, r"network\.head_side must be at least 1, got 0"),
+        ({"head": 0, "head_side": 4}, r"network\.head_side has no effect with network\.head=0, got 4: leave it out"),
         ({"pools": (1,)}, r"network\.pools must be empty for network\.kind=transformer, got \[1\]: leave it out"),
         (
             {"norm": "batch"},
@@ -568,6 +570,13 @@ def test_multiplications_of_a_transformer_are_those_of_a_plain_count(sample: Any
 def test_settings_that_a_transformer_cannot_have_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(FaustnetError, match=said):
         replace(IMAGES, **changes)
+
+
+def test_the_side_of_the_heads_of_other_networks_is_refused() -> None:
+    with pytest.raises(FaustnetError, match=r"network\.head_side must be 8 for network\.kind=dense, on which it has"):
+        NetworkSettings((8,), head_side=4)
+    with pytest.raises(FaustnetError, match=r"network\.head_side must be 8 for network\.kind=transformer, on which"):
+        embedding_network(TextShape(8, 20), replace(IMAGES, head_side=4))
 
 
 def test_patches_that_do_not_divide_an_image_are_refused() -> None:

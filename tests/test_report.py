@@ -1,17 +1,19 @@
 """What is found out about finished runs, and the page that shows it, in a real browser."""
 
 import base64
+import html
 import io
 import json
 import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -26,13 +28,19 @@ from faustnet.methods import METHODS
 from faustnet.methods.goodness import GoodnessMethod
 from faustnet.methods.trifecta import Trifecta
 from faustnet.nn.architectures import NetworkSettings
+from faustnet.report import citation
+from faustnet.report.charts import draw_charts
+from faustnet.report.curves import by_class, first_layers
+from faustnet.report.figures import save
 from faustnet.report.page import render_page
-from faustnet.runs.analysis import Pictures, balanced_sample, fisher_score, inspect_run, layer_embeddings, tsne
+from faustnet.runs.analysis import fisher_definitions, fisher_score, inspect_run, layer_embeddings, tsne
+from faustnet.runs.examples import balanced_sample, described_scores, further_examples
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
+from faustnet.runs.pictures import Pictures
 from faustnet.runs.recipes import recipe_from
 from faustnet.training import evaluation
-from faustnet.training.evaluation import evaluating
+from faustnet.training.evaluation import evaluate, evaluating
 
 CPU = torch.device("cpu")
 NETWORK = {"widths": [32, 24], "embedding": 16}
@@ -82,6 +90,26 @@ def test_fisher_score_is_its_formula() -> None:
     assert fisher_score((rows * 100 + 7).astype(np.float32), labels) == pytest.approx(between / within, rel=1e-4)
 
 
+def test_the_definitions_of_fisher_scores_are_their_formulas() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [4, 6, 5])
+    rows = rng.normal(size=(15, 3)) + labels[:, None] * [2.0, 0.5, 0.0]
+    within, between = np.zeros((3, 3)), np.zeros((3, 3))
+    for label in range(3):
+        own = rows[labels == label]
+        for row in own:
+            within += np.outer(row - own.mean(axis=0), row - own.mean(axis=0))
+            between += np.outer(own.mean(axis=0) - rows.mean(axis=0), own.mean(axis=0) - rows.mean(axis=0))
+    expected = [
+        np.trace(between) / np.trace(within),
+        np.trace(np.linalg.inv(within) @ between),
+        sum(between[i, i] / within[i, i] for i in range(3)) / 3,
+    ]
+    assert list(fisher_definitions(rows, labels).values()) == pytest.approx(expected)
+    constant = np.concatenate([rows, np.ones((15, 1))], axis=1)
+    assert list(fisher_definitions(constant, labels).values()) == pytest.approx(expected), "a constant dimension is left out"
+
+
 def test_fisher_score_of_classes_without_width() -> None:
     labels = np.array([0, 0, 0, 1, 1, 1])
     assert fisher_score(labels[:, None] * 0.1, labels) == math.inf
@@ -108,6 +136,62 @@ def test_as_many_images_of_one_class_as_of_another() -> None:
     assert balanced_sample(labels, 50).tolist() == list(range(10))
 
 
+def test_a_map_stays_close_to_the_one_that_it_starts_from() -> None:
+    rows = np.random.default_rng(0).normal(size=(400, 6)) + 6 * np.eye(6)[np.arange(400) % 5]
+    first = tsne(rows, iterations=300)
+    for start in (first, first[:, ::-1], -first):
+        assert np.corrcoef(start.ravel(), tsne(rows, start=start, iterations=300).ravel())[0, 1] > 0.8
+
+
+def test_further_images_are_wrong_ones_and_some_of_every_class() -> None:
+    drawn = np.random.default_rng(0)
+    labels = drawn.integers(0, 4, 2000)
+    predicted = np.where(drawn.random(2000) < 0.9, labels, drawn.integers(0, 4, 2000))
+    shown = balanced_sample(labels, 8)
+    found = further_examples(labels, predicted, shown)
+    wrong = set((labels != predicted).nonzero()[0])
+    assert wrong <= {*found, *shown}
+    assert not {*found} & {*shown}
+    correct = np.array(sorted({*found, *shown} - wrong))
+    assert np.bincount(labels[correct]).min() >= 12
+    few = further_examples(labels, predicted, shown, 30)
+    cells = [(labels[i], predicted[i]) for i in (*few, *shown)]
+    counts = [cells.count((row, column)) for row in range(4) for column in range(4)]
+    assert len(few) == 30
+    assert max(counts) - min(counts) <= 1
+
+
+def unpacked(text: str, kind: str, *shape: int) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), kind).reshape(shape)
+
+
+def test_scores_of_many_classes_are_those_of_the_best_ones() -> None:
+    method = Answering(weights=[1.0, 0.5, 2.0])
+    scores, labels = torch.randn(3, 40, 25), torch.arange(40) % 25
+    about = described_scores(method, scores, labels)  # type: ignore[arg-type]
+    values, classes = unpacked(about["values"], "<f4", 3, 40, 10), unpacked(about["classes"], "<u2", 40, 10)
+    assert (about["distances"], about["count"]) == (False, 10)
+    for image in range(40):
+        sums = [sum(weight * float(scores[v, image, c]) for v, weight in enumerate(method.weights)) for c in range(25)]
+        own = classes[image].tolist()
+        assert own == sorted(own, key=lambda c: -sums[c])
+        needed = {int(labels[image]), *(int(scores[v, image].argmax()) for v in range(3))}
+        best = [c for c in sorted(range(25), key=lambda c: -sums[c]) if c not in needed]
+        assert set(own) == needed | set(best[: 10 - len(needed)])
+        for v in range(3):
+            assert values[v, image].tolist() == [float(scores[v, image, c]) for c in own]
+
+
+@dataclass
+class Answering:
+    """The part of a method that adds scores."""
+
+    weights: list[float]
+
+    def joined(self, scores: torch.Tensor) -> torch.Tensor:
+        return (scores * torch.tensor(self.weights)[:, None, None]).sum(dim=0)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_layer_embeddings_of_every_method(name: str, digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "CPU_CHUNK", 100)
@@ -126,6 +210,10 @@ def test_layer_embeddings_of_every_method(name: str, digits: DataSet, monkeypatc
         np.testing.assert_allclose(layer[350:], rows.numpy(), rtol=1e-4, atol=1e-5)
 
 
+def run_exits(run: Run, data: DataSet) -> list[dict[str, Any]]:
+    return run.model().measure(data.test, early_exit=True)["early_exit"]
+
+
 def test_facts_are_those_of_the_run(runs: list[Run], facts: list[Facts], digits: DataSet) -> None:
     for run, about in zip(runs, facts, strict=True):
         assert json.loads(json.dumps(about, allow_nan=False)) == about
@@ -139,6 +227,17 @@ def test_facts_are_those_of_the_run(runs: list[Run], facts: list[Facts], digits:
         for layer, embedding in zip(about["layers"], embeddings, strict=True):
             assert layer["fisher"] == fisher_score(embedding, digits.test.labels.numpy())
             assert np.shape(layer["map"]) == (360, 2)
+        found = evaluate(run.model().method, run.model().source(digits.test))
+        assert about["evaluation"] == {"images": 360, **asdict(found)}
+        scores = run.model().scores(digits.test.pixels)
+        values = unpacked(about["scores"]["values"], "<f4", len(scores), 360, 10)
+        sign = -1 if about["is_faust"] else 1
+        np.testing.assert_allclose(values, sign * scores.numpy(), rtol=1e-5, atol=1e-5)
+        assert (about["scores"]["distances"], about["scores"]["classes"]) == (about["is_faust"], None)
+        assert about["votes"] == scores.argmax(dim=2).tolist()
+        assert about["first_votes"] == scores.cumsum(dim=0).argmax(dim=2).tolist()
+    assert facts[0]["early_exit"] == run_exits(runs[0], digits)
+    assert facts[1]["early_exit"] is None
     assert facts[0]["changed"] == {"network.widths": [32, 24], "network.embedding": 16} | {
         "training.epochs": 2,
         "training.batch_size": 64,
@@ -192,7 +291,9 @@ def test_a_run_whose_classes_have_changed(tmp_path: Path) -> None:
     table = {"dataset": str(file), "network": NETWORK, "training": {"epochs": 1, "batch_size": 16}}
     run = library.train(table, tmp_path / "run", device="cpu")
     about = inspect_run(run, device=CPU, data_dir=None, points=7)
-    assert (len(about["labels"]), about["sheet"], about["representatives"]) == (7, None, [])
+    assert (about["mapped"], about["sheet"], about["representatives"]) == (7, None, [])
+    assert [len(layer["map"]) for layer in about["layers"]] == [7, 7]
+    assert len(about["labels"]) == 12  # with those that are not in the map
     assert page_data(render_page([about]))["runs"][0]["sheet"] is None
     np.savez(file, y_train=np.arange(64) % 2 + 1, y_test=np.arange(12) % 2 + 1, **arrays)
     with pytest.raises(FaustnetError, match="must have only classes of the model"):
@@ -206,7 +307,7 @@ def test_the_page_refers_to_nothing_outside(facts: list[Facts]) -> None:
     assert written.count(get_plotlyjs()) == 1
     ours = written.replace(get_plotlyjs(), "")
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//|@import|url\(|<link|<iframe""", ours)
-    assert len(ours) < 150_000
+    assert len(ours) < 350_000
 
 
 def test_runs_on_one_data_set_share_their_pictures(facts: list[Facts]) -> None:
@@ -274,153 +375,152 @@ def test_a_page_needs_runs_and_plotly(facts: list[Facts], monkeypatch: pytest.Mo
         render_page(facts)
 
 
+def cells(written: str, section: str) -> list[list[str]]:
+    """The texts of the tables in a section, row by row."""
+    inside = re.search(rf'<section id="{section}">(.*?)</section>', written, re.DOTALL)
+    assert inside
+    rows = [row for table in inside[1].split("<tbody>")[1:] for row in table.partition("</table>")[0].split("<tr>")[1:]]
+    return [[html.unescape(re.sub("<.*?>", "", cell)).strip() for cell in re.split("<t[hd][^>]*>", row)[1:]] for row in rows]
+
+
+def test_the_page_has_the_accuracy_of_layers_and_classes(facts: list[Facts]) -> None:
+    written = render_page(facts[:1])
+    found = facts[0]["evaluation"]
+    alone, together = (
+        [f"{100 * value:.2f}%" for value in found[key]] for key in ("layer_accuracy", "first_layers_accuracy")
+    )
+    assert cells(written, "layers")[:2] == [
+        ["layer 1", alone[0], "{1}", together[0]],
+        ["layer 2", alone[1], "{1, 2}", together[1]],
+    ]
+    for line, row in zip(facts[0]["early_exit"], cells(written, "layers")[2:], strict=True):
+        margin = "never" if line["threshold"] is None else f"{line['threshold']:.2f}"
+        leaving = " ".join(f"{100 * share:.2f}" for share in line["leaving"])
+        assert row == [margin, f"{100 * line['accuracy']:.2f}%", f"{100 * line['saved']:.2f}%", leaving]
+    for number, row in enumerate(cells(written, "classes")):
+        counts = found["confusion"][number]
+        wrong = [0 if other == number else count for other, count in enumerate(counts)]
+        error = f"{wrong.index(max(wrong))} ({max(wrong)})" if max(wrong) else ""
+        assert row == [str(number), str(sum(counts)), f"{100 * counts[number] / sum(counts):.2f}%", "", error]
+
+
+def test_the_page_leaves_out_what_a_method_does_not_have(facts: list[Facts]) -> None:
+    written = render_page(facts[1:])
+    for name in ("faust", "layers"):
+        assert f'<section id="{name}">' in render_page(facts)
+        assert f'<section id="{name}">' not in written
+    assert "FAUST" not in re.sub("<(script|style).*?</(script|style)>", "", written, flags=re.DOTALL)
+    assert 'id="early-exit"' not in written
+
+
+def test_the_page_says_what_faust_is_in_two_sentences_and_a_figure(facts: list[Facts]) -> None:
+    section = re.search('<section id="faust">(.*?)</section>', render_page(facts), re.DOTALL)
+    assert section
+    paragraph = re.search("<p>(.*?)</p>", section[1], re.DOTALL)
+    assert paragraph
+    assert len(re.findall(r"[.!?](\s|$)", paragraph[1])) == 2
+    assert re.findall("<b>(.*?)</b>", section[1]) == ["image", "layer 1", "layer 2", "answer"]
+    deep = deepcopy(facts[0])
+    deep["layers"] = deep["layers"][:1] * 5
+    assert re.findall("<b>(.*?)</b>", render_page([deep])) == ["image", "layer 1", "layer 2", "layer 5", "answer"]
+
+
+def test_how_to_cite_is_the_citation_file(facts: list[Facts]) -> None:
+    file = (Path(__file__).parents[1] / "CITATION.cff").read_text(encoding="utf-8")
+    names = re.findall(r"given-names: (.*)\n\s+family-names: (.*)", file)
+    assert tuple(" ".join(name) for name in names) == citation.PAPER_AUTHORS
+    assert f'title: "{citation.TITLE}"' in file
+    assert f"title: {citation.PAPER}\n" in file
+    assert f"name: {citation.AUTHORS}\n" in file
+    page = html.unescape(render_page(facts))
+    assert "@article{faust," in page
+    assert "  author = {James Gong and Raymond Luo and" in page
+    alone = html.unescape(render_page(facts[1:]))
+    assert "@software{faustnet," in alone
+    assert "@article" not in alone
+
+
+def test_a_report_on_other_images_is_about_them(runs: list[Run], digits: DataSet, tmp_path: Path) -> None:
+    half = digits.test.take(torch.arange(150))
+    arrays = {"x_train": half.pixels.numpy(), "y_train": half.labels.numpy()}
+    np.savez(tmp_path / "half.npz", **arrays, x_test=half.pixels.numpy(), y_test=half.labels.numpy())
+    about = inspect_run(runs[0], device=CPU, data_dir=None, points=5, dataset=str(tmp_path / "half.npz"))
+    found = asdict(evaluate(runs[0].model().method, runs[0].model().source(half)))
+    assert about["evaluation"] == {"images": 150, **found}
+    assert about["metrics"]["test_accuracy"] == found["accuracy"] != runs[0].metrics["test_accuracy"]
+    assert about["metrics"]["confusion"] == found["confusion"]
+    assert "after training was" not in render_page([about])
+
+
+def test_the_page_says_if_the_test_images_have_changed(facts: list[Facts]) -> None:
+    about = deepcopy(facts[0])
+    assert "after training was" not in render_page([about])
+    about["metrics"]["test_accuracy"] = 0.5
+    written = " ".join(render_page([about]).split())
+    assert "The test accuracy of faust-representative after training was 50.00%." in written
+    assert f"accuracy on them is {100 * about['evaluation']['accuracy']:.2f}%." in written
+
+
+def test_a_class_without_test_images_and_one_without_errors() -> None:
+    found = by_class([[3, 0, 1], [0, 0, 0], [0, 0, 5]], ["a", "b", "c"])
+    assert [(one.name, one.images, one.accuracy, one.confused_with) for one in found] == [
+        ("a", 4, 0.75, "c"), ("b", 0, None, None), ("c", 5, 1.0, None),
+    ]  # fmt: skip
+    assert first_layers(5) == ["{1}", "{1, 2}", "{1, 2, 3}", "{1–4}", "{1–5}"]
+
+
+def test_every_chart_is_written_as_svg_and_pdf(facts: list[Facts], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="charts need matplotlib")
+    some = [nasty(facts[0]), facts[1]]
+    some[0]["layers"][0]["fisher"] = None
+    names = []
+    for name, figure in draw_charts(some):
+        names.append(name)
+        svg, pdf = save(figure, tmp_path, name, ("svg", "pdf"))
+        assert pdf.read_bytes().startswith(b"%PDF")
+        drawn = {element.text for element in ElementTree.parse(svg).iter() if element.tag.endswith("text")}
+        found = some[int(name[0]) - 1]["evaluation"] if name[0] in "12" else None
+        if "-confusion" in name and found:
+            assert {str(count) for row in found["confusion"] for count in row if count} <= drawn
+        if "-classes" in name and found:
+            assert {f"{100 * row[i] / sum(row):.2f}" for i, row in enumerate(found["confusion"])} <= drawn
+        if "-layers" in name and found:
+            assert {f"{100 * value:.2f}" for value in found["first_layers_accuracy"]} <= drawn
+        if name == "accuracy":
+            assert {"backprop, output", f"{NASTY}, layer 1"} <= drawn
+    both = ["embeddings", "confusion", "classes"]
+    expected = [
+        "accuracy",
+        "loss",
+        "1-layers",
+        "1-early-exit",
+        *(f"1-{name}" for name in both),
+        *(f"2-{name}" for name in both),
+    ]
+    assert names == expected
+
+
+def test_a_report_says_what_it_does(faustnet: Callable[..., Answer], runs: list[Run], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="charts need matplotlib")
+    folder, page = runs[1].folder, tmp_path / "page.html"
+    answer = faustnet("report", folder, "--out", page, "--images", 20, "--charts", tmp_path / "charts")
+    assert answer.code == 0
+    assert [line for line in answer.err.splitlines() if line.startswith(str(folder))] == [
+        f"{folder}: reading the model and the data",
+        f"{folder}: predicting 360 test images",
+        f"{folder}: drawing the map of layer 1 of 2",
+        f"{folder}: drawing the map of layer 2 of 2",
+    ]
+    files = {
+        f"{name}.{kind}" for name in ("accuracy", "loss", "embeddings", "confusion", "classes") for kind in ("svg", "pdf")
+    }
+    assert {path.name for path in (tmp_path / "charts").iterdir()} == files
+    refused = faustnet("report", folder, "--out", page, "--charts", page)
+    assert refused.code == 2
+    assert f"--charts must be a folder, got the file {page}." in refused.sentence
+
+
 def test_a_report_of_no_run_says_so(faustnet: Callable[..., Answer], tmp_path: Path) -> None:
     answer = faustnet("report", tmp_path / "none")
     assert answer.code == 2
     assert f"{tmp_path / 'none'} is not a run folder" in answer.sentence
-
-
-class Browser:
-    """The page, opened in Chromium."""
-
-    def __init__(self, driver: Any, file: Path):
-        self.driver = driver
-        driver.get(file.as_uri())
-        self.wait_for(lambda: self.run("return document.getElementById('true').textContent !== ''"))
-
-    def run(self, script: str, *arguments: object) -> Any:
-        return self.driver.execute_script(script, *arguments)
-
-    def one(self, selector: str) -> Any:
-        return self.driver.find_element("css selector", selector)
-
-    def wait_for(self, condition: Callable[[], object]) -> None:
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        WebDriverWait(self.driver, 30).until(lambda _: condition())
-
-    def visible(self, plot: str) -> list[bool]:
-        """Which curves Plotly draws."""
-        return self.run("return document.getElementById(arguments[0])._fullData.map((trace) => trace.visible)", plot)
-
-    def shown_image(self) -> list[list[int]]:
-        """The red of the enlarged picture."""
-        rows = self.run(
-            """const canvas = document.getElementById("picture");
-            const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-            return [canvas.width, Array.from(pixels).filter((_, i) => i % 4 === 0)];"""
-        )
-        width, values = rows
-        return np.reshape(values, (-1, width)).tolist()
-
-    def complaints(self) -> list[str]:
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not chromedriver:
-        pytest.skip("chromium and chromedriver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    flags = "headless=new no-sandbox disable-gpu no-first-run disable-background-networking disable-component-update"
-    for flag in (*flags.split(), "disable-sync", f"user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(f"--{flag}")
-    options.add_argument("--window-size=1300,1000")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture
-def browser(driver: Any, facts: list[Facts], tmp_path: Path) -> Iterator[Browser]:
-    """Both runs in one page; a test that made it complain fails."""
-    (tmp_path / "report.html").write_text(render_page(facts), encoding="utf-8")
-    browser = Browser(driver, tmp_path / "report.html")
-    yield browser
-    assert browser.complaints() == []
-    assert browser.run("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
-
-
-def test_curves_are_switched_on_and_off(browser: Browser) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    names = browser.run("return document.getElementById('accuracy')._fullData.map((trace) => trace.name)")
-    assert names == [f"faust-representative, {name}" for name in ("all layers", "layer 1", "layer 2")] + ["backprop, output"]
-    assert browser.visible("accuracy") == browser.visible("loss") == [True] * 4
-    browser.one("[data-curve='1']").click()
-    browser.wait_for(lambda: browser.visible("accuracy") == browser.visible("loss") == [True, False, True, True])
-    every = browser.one("#all-curves")
-    assert every.get_property("indeterminate")
-    every.send_keys(Keys.SPACE)  # without a mouse
-    browser.wait_for(lambda: browser.visible("accuracy") == browser.visible("loss") == [True] * 4)
-    every.send_keys(Keys.SPACE)
-    browser.wait_for(lambda: browser.visible("accuracy") == browser.visible("loss") == [False] * 4)
-    browser.one("[data-run='0']").click()
-    browser.wait_for(lambda: browser.visible("accuracy") == browser.visible("loss") == [True, True, True, False])
-
-
-def test_another_layer_and_another_run_have_another_map(browser: Browser, facts: list[Facts]) -> None:
-    from selenium.webdriver.support.ui import Select
-
-    def is_shown(layer: Facts) -> bool:
-        first = [position for position, label in zip(layer["map"], facts[0]["labels"], strict=True) if label == 0]
-        drawn = browser.run("const { x, y } = document.getElementById('map').data[0]; return x.map((v, i) => [v, y[i]])")
-        return drawn == first and browser.one("#fisher").text == f"{layer['fisher']:#.3g}"
-
-    assert is_shown(facts[0]["layers"][0])
-    Select(browser.one("#layer")).select_by_visible_text("layer 2")
-    browser.wait_for(lambda: is_shown(facts[0]["layers"][1]))
-    Select(browser.one("#run")).select_by_visible_text("backprop")
-    browser.wait_for(lambda: is_shown(facts[1]["layers"][1]))
-
-
-def test_the_image_under_the_pointer_is_shown(browser: Browser, facts: list[Facts], digits: DataSet) -> None:
-    from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.keys import Keys
-
-    about = facts[0]
-    places = np.array(about["layers"][0]["map"])
-    distances = np.linalg.norm(places[:, None] - places, axis=2) + np.diag([math.inf] * len(places))
-    image = int(distances.min(axis=1)[1:].argmax()) + 1  # the loneliest but the first, which is shown at the beginning
-
-    def is_shown(image: int) -> bool:
-        classes = (about["labels"][image], about["predicted"][image])
-        words = (browser.one("#true").text, browser.one("#predicted").text)
-        same_picture = browser.shown_image() == digits.test.pixels[image, 0].tolist()
-        return words == tuple(about["class_names"][number] for number in classes) and same_picture
-
-    browser.wait_for(lambda: is_shown(0))
-    label = about["labels"][image]
-    traces = browser.driver.find_elements("css selector", "#map .scatterlayer .trace")
-    points = traces[label].find_elements("css selector", ".points path")
-    point = points[sum(1 for other in about["labels"][:image] if other == label)]
-    ActionChains(browser.driver).scroll_to_element(browser.one("#facts")).move_to_element(point).perform()
-    browser.wait_for(lambda: is_shown(image))
-    mark, under = browser.one("#mark").rect, point.rect
-    for corner, size in (("x", "width"), ("y", "height")):
-        assert mark[corner] + mark[size] / 2 == pytest.approx(under[corner] + under[size] / 2, abs=2)
-    browser.one("#map").send_keys(Keys.ARROW_RIGHT)
-    browser.wait_for(lambda: is_shown((image + 1) % len(places)))
-
-
-def test_nothing_is_wider_than_a_telephone(browser: Browser) -> None:
-    size = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
-        fits = "const page = document.documentElement; return innerWidth === 400 && page.scrollWidth <= page.clientWidth"
-        browser.wait_for(lambda: browser.run(fits))
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-def test_harmful_names_are_only_shown(driver: Any, facts: list[Facts], tmp_path: Path) -> None:
-    (tmp_path / "nasty.html").write_text(render_page([nasty(facts[0])]), encoding="utf-8")
-    browser = Browser(driver, tmp_path / "nasty.html")
-    assert browser.run("return document.querySelectorAll('b').length") == 0
-    assert browser.run("return document.querySelector('#map .legendtext').textContent") == NASTY
-    assert browser.run("return document.querySelector('.confusion tbody th').textContent") == NASTY
-    assert browser.complaints() == []

@@ -214,7 +214,7 @@ def test_the_report_shows_texts_where_it_shows_images(faustnet: Command, run: Ru
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "a fine film" in page
     assert '<ul class="portraits texts">' in page
-    assert "t-SNE map of the test texts" in page
+    assert "<h2>Test texts, layer by layer</h2>" in page
     assert "µs per text" in page
 
 

@@ -16,6 +16,7 @@ import killing  # noqa: E402
 import performance  # noqa: E402
 import ranks  # noqa: E402
 import ranks_page  # noqa: E402
+from faustnet.report.animation import draw_svg  # noqa: E402
 
 
 def pages() -> Iterator[tuple[Path, str, str]]:
@@ -27,6 +28,8 @@ def pages() -> Iterator[tuple[Path, str, str]]:
     yield page, performance.with_tables(_read(page), performance.results()), "python benchmarks/performance.py"
     page = ranks_page.PAGE
     yield page, ranks_page.with_tables(_read(page), ranks.read(ranks.RESULTS)), "python benchmarks/ranks_page.py"
+    found = json.loads(_read(ROOT / "results" / "animation.json"))
+    yield ROOT / "results" / "figures" / "animation.svg", draw_svg(found), "faustnet reproduce animation --out results"
     page, found = killing.PAGE, json.loads(_read(killing.RESULTS))
     yield page, killing.with_table(_read(page), found), "python benchmarks/killing.py page"
 

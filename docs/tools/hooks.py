@@ -2,10 +2,12 @@
 
 Links in the pages are relative paths in the repository. The hooks copy linked files from outside docs/ into the site and
 adapt the links; README.md becomes the first page. LaTeX blocks become MathML, which browsers render without a script.
+The scripts of the gallery are also notebooks, which are linked next to them.
 """
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,14 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from notebooks import EXAMPLES, GALLERY, notebook
+
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "RESULTS.md", "CONTRIBUTING.md", "CHANGELOG.md")  # pages outside docs/
 LINK = re.compile(r"(?<=\]\()[^)\s#]+")
+SCRIPT = re.compile(r"\[\w+\.py\]\(examples/(?P<name>\w+)\.py\)")
 FORMULA = re.compile(r"```math\n(.*?)```", re.DOTALL)
 
 
@@ -24,6 +31,8 @@ def on_files(files: Files, config: Any) -> Files:
     wanted = {*sources, *(target for page in (*sources, *(ROOT / "docs").glob("*.md")) for target in linked(page))}
     for path in sorted(path for path in wanted if ROOT / "docs" not in path.parents):
         files.append(File.generated(config, place(path), abs_src_path=str(path)))
+    for name in GALLERY:
+        files.append(File.generated(config, f"examples/{name}.ipynb", content=notebook(EXAMPLES / f"{name}.py")))
     return files
 
 
@@ -34,7 +43,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         target = inside(folder, link[0])
         return place(target) if target else link[0]
 
-    return FORMULA.sub(drawn, LINK.sub(moved, markdown))
+    markdown = FORMULA.sub(drawn, LINK.sub(moved, markdown))
+    return SCRIPT.sub(with_notebook, markdown) if page.file.src_path == "examples.md" else markdown
+
+
+def with_notebook(script: re.Match[str]) -> str:
+    """Return the link to a script of the gallery, and one to its notebook."""
+    name = script["name"]
+    return f"{script[0]}<br>[notebook](examples/{name}.ipynb){{ download }}" if name in GALLERY else script[0]
 
 
 def linked(page: Path) -> Iterator[Path]:

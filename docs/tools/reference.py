@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ Shapes of tensors are given in brackets: B or n images, R rows, C classes, K ref
 and (c, h, w) for the channels, height and width of an image. A *voter* is a part of a method that scores every class; in
 most methods, each layer is one.
 """
+SIGNATURE = 88  # longest signature or field on one line
 LISTED = re.compile(r"(Args|Attributes|Options):\n    ")  # a section of a docstring
 PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to document; None: all
     "Train and predict": {
@@ -234,12 +236,14 @@ def _with_options(thing: Any, defaults: Mapping[str, Any]) -> Iterator[str]:
     *prose, last = _paragraphs(thing)
     listed = LISTED.match(last)
     yield "\n\n".join(prose if listed else [*prose, last])
-    about = _entries(last) if listed else {}
-    rows = [
-        [f"`{key}`", about.get(key, "see [faust-representative](#faust-representative)"), _value(value)]
-        for key, value in defaults.items()
-    ]
+    about = {**_inherited_options(), **(_entries(last) if listed else {})}
+    rows = [[f"`{key}`", about[key], _value(value)] for key, value in defaults.items()]
     yield table(["key", "description", "default"], rows) if rows else "This method has no options."
+
+
+def _inherited_options() -> dict[str, str]:
+    """Return the options of faust-representative, which other methods have too without describing them again."""
+    return _entries(_paragraphs(methods.FaustRepresentative)[-1])
 
 
 def _value(value: Any) -> str:
@@ -305,7 +309,23 @@ def _signature(name: str, member: Any) -> str:
     signature = signature.replace(parameters=parameters)
     if isinstance(member, property | cached_property):
         return f"{name} → {_plain(inspect.formatannotation(signature.return_annotation))}"
-    return name + re.sub(r"^\((self|cls)(, )?", "(", _plain(str(signature)))
+    return _wrapped(name + re.sub(r"^\((self|cls)(, )?", "(", _plain(str(signature))))
+
+
+def _wrapped(signature: str) -> str:
+    """Return a signature with a line for each argument, if it is too long for one line."""
+    if len(signature) <= SIGNATURE:
+        return signature
+    depth, ends = 0, []  # ends: the outer brackets and the commas between arguments
+    for place in range(signature.index("("), len(signature)):
+        letter = signature[place]
+        depth += (letter in "([{") - (letter in ")]}")
+        if depth == 0 or (depth == 1 and letter in "(,"):
+            ends.append(place)
+        if depth == 0:
+            break
+    arguments = [signature[start + 1 : end].strip() for start, end in pairwise(ends)]
+    return "\n".join([signature[: ends[0] + 1], *(f"    {argument}," for argument in arguments), signature[ends[-1] :]])
 
 
 def _plain(annotation: str) -> str:
@@ -316,9 +336,9 @@ def _plain(annotation: str) -> str:
 
 
 def _fields(kind: type) -> str:
-    """The fields of a dataclass, with their comments."""
-    lines = inspect.getsource(kind).splitlines()
-    return _text("\n".join(line.strip() for line in lines if re.match(r"    \w+: ", line)))
+    """The fields of a dataclass, with their comments; a long comment is in the line above."""
+    lines = [line.strip() for line in inspect.getsource(kind).splitlines() if re.match(r"    \w+: ", line)]
+    return _text("\n".join(line if len(line) <= SIGNATURE else re.sub(r"(.*)  (# .*)", r"\2\n\1", line) for line in lines))
 
 
 def _prose(thing: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from faustnet.cli import calibration, check, classes, commands, compare, package, reproduce, tokens, training
+from faustnet.cli import calibration, check, classes, commands, compare, demo, package, reproduce, tokens, training
 from faustnet.cli.spelling import Command
 from faustnet.errors import OUT_OF_MEMORY, FaustnetError, printable, require
 from faustnet.version import VERSION
@@ -24,6 +24,7 @@ app = typer.Typer(
     add_completion=False,
 )
 for _command in (  # in the order of --help
+    demo.demo,
     training.train,
     commands.evaluate,
     compare.compare,

@@ -122,17 +122,23 @@ def report(
         Path | None, option("HTML file to write; an existing file is overwritten.", "report.html in the first run's folder")
     ] = None,
     images: Annotated[int, typer.Option(help="Number of test images in the plots of the embeddings.")] = 1000,
+    charts: Annotated[
+        Path | None,
+        option("Folder for every chart as an SVG and a PDF file; existing files are overwritten.", "no charts are written"),
+    ] = None,
     dataset: OtherData = None,
     device: Device = "auto",
     data_dir: DataDir = None,
 ) -> None:
-    """Write an HTML page about runs: metrics, learning curves, plots of the embeddings, confusion matrices, recipes.
+    """Write an HTML page about runs: accuracy by layer, by class and with early exit, learning curves, plots of the
+    embeddings, confusion matrices, wrong answers with the distances and votes of every layer, and recipes.
 
     The page is a single file and opens in any browser without a network connection.
     """
     out = out or runs[0] / "report.html"
     require(out.suffix.lower() in (".html", ".htm"), f"--out must end in .html, got {out}.")
     require(images >= 1, f"--images must be at least 1, got {images}.")
+    from faustnet.report.charts import check_charts, write_charts
     from faustnet.report.page import plotly_script, render_page
     from faustnet.runs.analysis import inspect_run
     from faustnet.runs.folder import Run
@@ -141,13 +147,22 @@ def report(
     opened = [Run.open(folder) for folder in runs]
     check_writable(out)
     plotly_script()  # fails early if plotly is not installed
+    if charts is not None:
+        check_charts(charts)
     where = choose_device(device)
     facts = []
     for run in opened:
-        typer.echo(f"reading {run.folder} …", err=True)
-        facts.append(inspect_run(run, device=where, data_dir=data_dir, points=images, dataset=dataset))
+
+        def say(step: str, folder: Path = run.folder) -> None:
+            typer.echo(printable(f"{folder}: {step}"), err=True)
+
+        facts.append(inspect_run(run, device=where, data_dir=data_dir, points=images, dataset=dataset, say=say))
+    typer.echo("writing the page", err=True)
     write_whole(out, render_page(facts).encode())
     typer.echo(f"written: {out}")
+    if charts is not None:
+        write_charts(facts, charts, lambda name: typer.echo(f"drawing {name}", err=True))
+        typer.echo(f"written: {charts}, every chart as SVG and PDF")
 
 
 def predict(

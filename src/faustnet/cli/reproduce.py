@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from faustnet.cli.defaults import RECIPES
 from faustnet.cli.options import DataDir, Device, numbers, option
 from faustnet.cli.spelling import Command
 from faustnet.errors import require
@@ -77,7 +78,7 @@ def _command(command: Callable[..., None]) -> None:
     @functools.wraps(command)
     def run(**options: Any) -> None:
         training = Training(**{name: options.pop(name) for name in shared})
-        with _resumable(training.out):
+        with resumable(training.out):
             command(training, **options)
 
     parameters = [*own, *shared.values()]
@@ -87,7 +88,7 @@ def _command(command: Callable[..., None]) -> None:
 
 
 @contextmanager
-def _resumable(out: Path) -> Iterator[None]:
+def resumable(out: Path) -> Iterator[None]:
     """Turn Ctrl-C into a message and exit code 130; finished runs and checkpoints are kept."""
     try:
         yield
@@ -163,7 +164,7 @@ def figure2_(
     from faustnet.runs.progress import ConsoleProgress
     from faustnet.system.devices import choose_device
 
-    with _resumable(out):
+    with resumable(out):
         _print_paths(draw_figure2(out, dataset, network, choose_device(device), data_dir, ConsoleProgress()))
 
 
@@ -173,6 +174,29 @@ def figure3(training: Training, dataset: Dataset = "cifar10", network: Network =
     from faustnet.reproduce.figures import draw_figure3
 
     _print_paths(draw_figure3(training.out, dataset, network, seeds, training.workers()))
+
+
+@reproduce.command("animation", cls=Command)
+def animation_(
+    recipe: Annotated[str, typer.Option(help=f"Recipe: a TOML file, or one of {', '.join(RECIPES)}.")] = "digits",
+    out: Out = OUT,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+) -> None:
+    """Animation: how each layer's map of 200 test images forms over the epochs, as SVG for web pages and GIF for slides.
+
+    Not in the paper. Trains the recipe, and draws t-SNE maps of the embeddings with the Fisher score of figure 2. The map of
+    an epoch starts from that of the next epoch, so that images move little. Writes the points to OUT/animation.json. After
+    Ctrl-C the same command continues.
+    """
+    from faustnet.reproduce.animation import draw_animation
+    from faustnet.runs.progress import ConsoleProgress
+    from faustnet.runs.recipes import read_recipe, recipe_from
+    from faustnet.system.devices import choose_device
+
+    chosen = recipe_from(read_recipe(recipe))
+    with resumable(out):
+        _print_paths(draw_animation(out, chosen, choose_device(device), data_dir, ConsoleProgress()))
 
 
 @_command
@@ -214,6 +238,23 @@ def best(
     table_jobs = best_jobs(None if names is None else _names(names), seeds, twins=twins)
     two = " Where a cell has two numbers, the second is the backprop twin's." if twins else ""
     training.tabulate(TABLE, table_jobs, f"Test accuracy in %, mean ± standard deviation.{two}")
+
+
+@_command
+def class_counts(
+    training: Training,
+    base: Annotated[str, typer.Option(help="Recipe, as DATASET/NAME.")] = "cifar10/cnn",
+    counts: Annotated[str, _listed("Numbers of classes")] = "2,5,10",
+    seeds: Seeds = 3,
+) -> None:
+    """Measure the accuracy of a recipe and of its twins on some of the classes of their data set.
+
+    Not in the paper. The seed determines the classes. Writes the results to OUT/class-counts and OUT/class-counts.json, and
+    a figure.
+    """
+    from faustnet.reproduce.class_counts import class_count_jobs, draw_counts
+
+    _print_paths(draw_counts(class_count_jobs(base, numbers(counts, "--counts"), seeds), training.out, training.workers()))
 
 
 @_command

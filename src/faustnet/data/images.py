@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from faustnet.data.stored_pixels import StoredPixels
 from faustnet.data.tokens import Tokeniser
-from faustnet.errors import FaustnetError, require
+from faustnet.errors import FaustnetError, require, unknown
 
 DIGEST_IMAGES = 100  # images, at most, that the digest of a set is computed from
 EXACT = 2**24 // 255**2  # number of squared bytes whose sum is exact in float32
@@ -86,6 +86,29 @@ class DataSet:
     tokeniser: Tokeniser | None = field(default=None, kw_only=True)  # of texts
     paths: Mapping[str, Sequence[Path]] | None = field(default=None, kw_only=True)  # files of "train" and "test" images
 
+    def only(self, class_names: Sequence[str]) -> "DataSet":
+        """Return the data of some of the classes, which keep their order."""
+        for name in class_names:
+            if name not in self.class_names:
+                raise unknown("class", name, self.class_names)
+        kept = tuple(name for name in self.class_names if name in set(class_names))
+        numbers = torch.tensor([kept.index(name) if name in kept else -1 for name in self.class_names])
+        where = [(numbers[part.labels.cpu()] >= 0).nonzero()[:, 0] for part in (self.train, self.test)]
+
+        def taken(part: Images, index: Tensor) -> Images:
+            some = part.take(index)
+            return replace(some, labels=numbers.to(some.labels.device)[some.labels])
+
+        train, test = taken(self.train, where[0]), taken(self.test, where[1])
+        validation = self.validation
+        if validation is not None:
+            validation = taken(validation, (numbers[validation.labels.cpu()] >= 0).nonzero()[:, 0])
+        paths = self.paths and {
+            part: [self.paths[part][place] for place in index.tolist()]
+            for part, index in zip(("train", "test"), where, strict=True)
+        }
+        return replace(self, class_names=kept, train=train, test=test, validation=validation, paths=paths)
+
     def with_classes(
         self, class_names: tuple[str, ...], renamed: Mapping[str, str] | None = None, removed: Collection[str] = ()
     ) -> "DataSet":
@@ -96,28 +119,30 @@ class DataSet:
         """
         places = {name: number for number, name in enumerate(class_names)}
         places = {old: places[new] for old, new in (renamed or {}).items()} | places
-        left = set(removed) - set(places)
-        gone = [name for name in self.class_names if name in left]
-        if others := sorted(set(self.class_names) - set(places) - set(gone)):
+        left_out = set(removed) - set(places)
+        if gone := [name for name in self.class_names if name in left_out]:
+            return self._without(gone).with_classes(class_names, renamed)
+        if others := sorted(set(self.class_names) - set(places)):
             known = ", ".join(class_names)
             raise FaustnetError(
                 f"{self.name} must have only classes of the model, which are {known}, got {', '.join(others)}."
             )
-        numbers = torch.tensor([places.get(name, -1) for name in self.class_names])
+        numbers = torch.tensor([places[name] for name in self.class_names])
 
         def renumbered(part: Images) -> Images:
-            found = Images(part.pixels, numbers[part.labels.cpu()])
-            return found.take((found.labels >= 0).nonzero()[:, 0]) if gone else found
+            return Images(part.pixels, numbers[part.labels.cpu()])
 
         validation = None if self.validation is None else renumbered(self.validation)
         train, test = renumbered(self.train), renumbered(self.test)
-        whole = replace(self, class_names=class_names, train=train, test=test, validation=validation)
-        if not gone:
-            return whole
-        require(len(test) > 0, f"{self.name} has no test image of the model's classes, because they were removed from it.")
-        named, count = ", ".join(map(repr, gone)), len(self.test) - len(test)
-        left_out = (*self.left_out, f"{count} test images of classes that were removed from the model: {named}")
-        return replace(whole, left_out=left_out, paths=None)
+        return replace(self, class_names=class_names, train=train, test=test, validation=validation)
+
+    def _without(self, gone: Sequence[str]) -> "DataSet":
+        """Return the data without the classes that were removed from a model."""
+        found = self.only([name for name in self.class_names if name not in set(gone)])
+        left, named = len(found.test), ", ".join(map(repr, gone))
+        require(left > 0, f"{self.name} has no test image of the model's classes, but only of removed ones: {named}.")
+        line = f"{len(self.test) - left} test images of classes that were removed from the model: {named}"
+        return replace(found, left_out=(*self.left_out, line))
 
 
 @dataclass(frozen=True)

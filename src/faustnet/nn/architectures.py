@@ -110,8 +110,12 @@ class NetworkSettings:
         )
         for key in ("head_side", "patch", "heads", "expansion"):
             require(getattr(self, key) >= 1, f"network.{key} must be at least 1, got {getattr(self, key)}.")
-        if self.kind == "dense" or not self.head:
+        if self.kind == "dense":
             self.require_defaults("head_side")
+        require(
+            self.head > 0 or self.head_side == HEAD_SIDE,
+            f"network.head_side has no effect with network.head=0, got {self.head_side}: leave it out.",
+        )
         if self.kind != "transformer":
             self.require_defaults("patch", "heads", "expansion")
         else:

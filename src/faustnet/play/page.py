@@ -18,7 +18,8 @@ from faustnet.methods import Faust
 from faustnet.methods.faust import RepresentativeMethod
 from faustnet.play.drawing import Drawing
 from faustnet.play.graph import Weights, as_bytes, layer_operations
-from faustnet.runs.analysis import balanced_sample, network_in_words
+from faustnet.runs.analysis import network_in_words
+from faustnet.runs.examples import balanced_sample
 from faustnet.runs.model import Model
 from faustnet.training.evaluation import all_scores, early_exits, evaluate
 from faustnet.version import VERSION

@@ -14,23 +14,29 @@ Facts = Mapping[str, Any]  # about one run: test_accuracy, layer_accuracy and vo
 
 
 def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return Welch's t interval of the difference of two means, mean(a) − mean(b). (n,), (m,)
-
-    With s² = var(a)/n + var(b)/m, the interval is mean(a) − mean(b) ± t(ν)·s, where t(ν) is the quantile of Student's t
-    distribution and ν = s⁴ / ((var(a)/n)²/(n − 1) + (var(b)/m)²/(m − 1)). It is None if a or b has fewer than two values, or
-    if both have no variance.
-    """
+    """Return Welch's t interval of the difference of two means, mean(a) − mean(b). It is None if a or b has fewer than two
+    values, or if both have no variance. (n,), (m,)"""
     if min(len(a), len(b)) < 2:
         return None
-    parts = [statistics.variance(values) / len(values) for values in (a, b)]
-    variance = sum(parts)
-    if variance == 0:
-        return None
-    shares = [part / variance for part in parts]  # squares of small variances would be 0
-    freedom = 1 / sum(share**2 / (len(values) - 1) for share, values in zip(shares, (a, b), strict=True))
-    half = float(stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(variance)
+    half = welch_half((statistics.variance(a), len(a)), (statistics.variance(b), len(b)), confidence)
     difference = statistics.mean(a) - statistics.mean(b)
-    return difference - half, difference + half
+    return None if half is None else (difference - half, difference + half)
+
+
+def welch_half(a: tuple[float, int], b: tuple[float, int], confidence: float = CONFIDENCE) -> float | None:
+    """Return half the length of Welch's t interval of the difference of two means, from the variances and the numbers of
+    values, at least two each. It is None if both variances are 0.
+
+    With s² = var(a)/n + var(b)/m, it is t(ν)·s, where t(ν) is the quantile of Student's t distribution and
+    ν = s⁴ / ((var(a)/n)²/(n − 1) + (var(b)/m)²/(m − 1)).
+    """
+    parts = [variance / count for variance, count in (a, b)]
+    total = sum(parts)
+    if total == 0:
+        return None
+    shares = [part / total for part in parts]  # squares of small variances would be 0
+    freedom = 1 / sum(share**2 / (count - 1) for share, (_, count) in zip(shares, (a, b), strict=True))
+    return float(stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(total)
 
 
 def compare_groups(a: Sequence[Facts], b: Sequence[Facts]) -> dict[str, Any]:

@@ -87,7 +87,8 @@ def figure2(facts: Mapping[str, Any]) -> Figure:
         _scatter(panel, np.asarray(layer["points"]), np.asarray(facts["labels"]), len(names), side)
         panel.set_title(f"Layer {number + 1}", pad=4)
         corner: dict[str, Any] = {"transform": panel.transAxes, "ha": "right", "va": "top"}
-        panel.text(0.97, 0.97, f"F = {layer['fisher']:.2f}", **corner, bbox={"fc": "white", "ec": "none", "pad": 1.5})
+        fisher = f"{layer['fisher']:.2f}" if math.isfinite(layer["fisher"]) else "∞"
+        panel.text(0.97, 0.97, f"F = {fisher}", **corner, bbox={"fc": "white", "ec": "none", "pad": 1.5})
     _key(figure, names, key_columns)
     return figure
 
@@ -189,29 +190,54 @@ def draw_choices(points: Sequence[Mapping[str, Any]]) -> Figure:
             draws = [accuracy for point in mine if point["count"] == 1 for accuracy in point["accuracies"]]
             if kind == "random":
                 panel.plot([1] * len(draws), draws, "_", color=CURVE_COLOURS[number], markersize=6, alpha=0.7)
-        panel.set_xscale("log")
-        counts = sorted({point["count"] for point in points})
-        panel.set_xticks(counts, labels=list(map(str, counts)), minor=False)
-        panel.set_xticks([], minor=True)
+        _counts_axis(panel, sorted({point["count"] for point in points}))
         panel.set(title=dataset, xlabel="references per class")
-        panel.grid(color="#dddddd", linewidth=0.5)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.legend(frameon=False)
     figure.axes[0].set_ylabel("test accuracy, %")
     return figure
 
 
 @drawing()
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as NAME.png and NAME.svg. The same numbers give the same files."""
-    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    png, svg = io.BytesIO(), io.BytesIO()
-    figure.savefig(png, format="png", dpi=DPI)
-    figure.savefig(svg, format="svg", dpi=2 * DPI, metadata={"Date": None})
+def draw_class_counts(points: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw accuracy by the number of classes, with one curve per role of a recipe."""
+    from matplotlib.figure import Figure
+
+    require(bool(points), "points must contain the result of at least one run, got none.")
+    figure = Figure(figsize=(WIDTH / 2 * CM, 7.6 * CM), layout="constrained")
+    panel = figure.subplots()
+    for number, role in enumerate(dict.fromkeys(point["role"] for point in points)):
+        mine = sorted((point for point in points if point["role"] == role), key=lambda point: point["count"])
+        place: dict[str, Any] = {"label": role, "epochs": [point["count"] for point in mine]}
+        _curve(panel, {**place, "mean": [p["mean"] for p in mine], "std": [p["std"] for p in mine]}, number)
+    _counts_axis(panel, sorted({point["count"] for point in points}))
+    panel.set(title=points[0]["of"], xlabel="classes", ylabel="test accuracy, %")
+    return figure
+
+
+def _counts_axis(panel: Axes, counts: Sequence[int]) -> None:
+    """Put numbers on a logarithmic axis, and a legend into the panel."""
+    panel.set_xscale("log")
+    panel.set_xticks(counts, labels=list(map(str, counts)), minor=False)
+    panel.set_xticks([], minor=True)
+    panel.grid(color="#dddddd", linewidth=0.5)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(frameon=False)
+
+
+@drawing()
+def save(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write a figure as NAME.png and NAME.svg, or as files of other kinds. The same numbers give the same files."""
+    settings: dict[str, dict[str, Any]] = {
+        "png": {"dpi": DPI},
+        "svg": {"dpi": 2 * DPI, "metadata": {"Date": None}},
+        "pdf": {"dpi": 2 * DPI, "metadata": {"CreationDate": None}},
+    }
+    drawn = {folder / f"{name}.{kind}": io.BytesIO() for kind in kinds}
+    for kind, file in zip(kinds, drawn.values(), strict=True):
+        figure.savefig(file, format=kind, **settings[kind])
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, drawn in zip(paths, (png, svg), strict=True):
-            write_whole(path, drawn.getvalue())
+        for path, file in drawn.items():
+            write_whole(path, file.getvalue())
     except OSError as error:
         raise FaustnetError(f"{folder} could not be written to ({error.strerror}): choose another folder.") from None
-    return paths
+    return list(drawn)

@@ -3,9 +3,8 @@
 import base64
 import hashlib
 import json
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -14,28 +13,40 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from faustnet.errors import FaustnetError
+from faustnet.report.citation import bibtex
+from faustnet.report.curves import Facts, by_class, first_layers, training_curves
 from faustnet.version import VERSION
 
-TOGETHER = "all layers"
-
-Facts = Mapping[str, Any]  # about one run, from `inspect_run`
+SCRIPTS = ("page.js", "curves.js", "selected.js", "images.js")
+# Facts that the script gets as they are
+SAME = (
+    "name", "labels", "predicted", "positions", "mapped", "votes", "first_votes", "scores", "layers", "texts", "weights",
+    "early_exit",
+)  # fmt: skip
+DRAWN_LAYERS = 3  # in the figure of FAUST, at most
 
 
 def render_page(runs: list[dict[str, Any]]) -> str:
     """Return the page for runs that `inspect_run` describes. Invalid Unicode becomes question marks."""
     if not runs:
         raise FaustnetError("A report needs at least one folder of a finished run, got none.")
-    names = _distinct(str(run["name"]) for run in runs)
-    runs = [{**run, "name": name} for run, name in zip(runs, names, strict=True)]
-    plotly, script, style = plotly_script(), _read("page.js"), _read("page.css")
+    runs = named_apart(runs)
+    plotly, script, style = plotly_script(), "\n".join(map(_read, SCRIPTS)), _read("page.css")
     best: dict[str, float] = {}  # accuracy on each data set
     for run in runs:
         best[run["dataset"]] = max(best.get(run["dataset"], 0.0), run["metrics"]["test_accuracy"])
     page = _template().render(
-        runs=runs, columns=_columns, best=best, json=json, data=_page_data(runs), version=VERSION,
+        runs=runs, columns=_columns, best=best, json=json, data=_page_data(runs), version=VERSION, by_class=by_class,
+        first_layers=first_layers, drawn=_drawn_layers(runs), bibtex=bibtex(paper=any(run["is_faust"] for run in runs)),
         hashes=" ".join(map(_hash, (plotly, script))), plotly=plotly, script=script, style=style,
     )  # fmt: skip
     return page.encode(errors="replace").decode()
+
+
+def named_apart(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the runs, with a number added to names that occur again."""
+    names = _distinct(str(run["name"]) for run in runs)
+    return [{**run, "name": name} for run, name in zip(runs, names, strict=True)]
 
 
 @cache
@@ -76,13 +87,13 @@ def _distinct(names: Iterable[str]) -> list[str]:
 
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.2f} s"
 
 
 def _columns(run: Facts) -> list[tuple[str, str, object]]:
     """Return the columns of the results: heading, CSS class and the value for this run."""
     recipe, metrics = run["recipe"], run["metrics"]
-    alone = " ".join(f"{value * 100:.1f}" for value in metrics["layer_accuracy"])
+    alone = " ".join(f"{value * 100:.2f}" for value in metrics["layer_accuracy"])
     return [
         ("method", "word firm", recipe["method"]),
         ("data set", "word", run["dataset"]),
@@ -91,9 +102,15 @@ def _columns(run: Facts) -> list[tuple[str, str, object]]:
         ("test accuracy", "number", f"{metrics['test_accuracy']:.2%}"),
         ("each layer alone, %", "number", alone if len(metrics["voters"]) > 1 else "–"),
         ("forward passes", "number", metrics["forward_passes"]),
-        ("µs per image" if run["texts"] is None else "µs per text", "number", f"{metrics['seconds_per_image'] * 1e6:.1f}"),
+        ("µs per image" if run["texts"] is None else "µs per text", "number", f"{metrics['seconds_per_image'] * 1e6:.2f}"),
         ("training time", "number", _duration(metrics["train_seconds"])),
     ]
+
+
+def _drawn_layers(runs: list[dict[str, Any]]) -> list[int]:
+    """Return the numbers of the layers in the figure of FAUST: the first ones and the last one of the first FAUST run."""
+    count = next((len(run["layers"]) for run in runs if run["is_faust"]), 0)
+    return list(range(1, min(count, DRAWN_LAYERS))) + [count] * (count > 0)
 
 
 def _page_data(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -101,41 +118,16 @@ def _page_data(runs: list[dict[str, Any]]) -> dict[str, Any]:
     sheets = {run["sheet"]["source"]: run["sheet"] for run in runs if run["sheet"]}
     about = [
         {
-            "name": run["name"],
+            **{key: run[key] for key in SAME},
             "classes": run["class_names"],
+            "voters": run["metrics"]["voters"],
             "epochs": [epoch["epoch"] for epoch in run["history"]],
-            "labels": run["labels"],
-            "predicted": run["predicted"],
-            "layers": run["layers"],
-            "texts": run["texts"],
+            "confusion": run["evaluation"]["confusion"],
+            "alone": [100 * value for value in run["evaluation"]["layer_accuracy"]],
+            "together": [100 * value for value in run["evaluation"]["first_layers_accuracy"]],
             "sheet": list(sheets).index(run["sheet"]["source"]) if run["sheet"] else None,
         }
         for run in runs
     ]
-    curves = [{"run": number, **curve} for number, run in enumerate(runs) for curve in _curves(run)]
+    curves = [{"run": number, **curve} for number, run in enumerate(runs) for curve in training_curves(run)]
     return {"runs": about, "curves": curves, "sheets": list(sheets.values())}
-
-
-def _curves(run: Facts) -> list[dict[str, Any]]:
-    """Return accuracy in % and loss of each layer or output by epoch, with None where it was not measured."""
-    history, learners, voters = run["history"], run["learners"], run["metrics"]["voters"]
-    names = list(dict.fromkeys([*learners, *voters]))
-
-    def over_epochs(key: str, known: list[str], name: str, factor: float) -> list[float | None]:
-        rows = (dict(zip(known, epoch.get(key) or [], strict=False)) for epoch in history)
-        return [_times(row.get(name), factor) for row in rows]
-
-    found: list[dict[str, Any]] = []
-    if len(voters) > 1:
-        together = [_times(epoch.get("accuracy"), 100) for epoch in history]
-        found.append({"name": TOGETHER, "together": True, "accuracy": together, "loss": [None] * len(history)})
-    for place, name in enumerate(names):
-        accuracy = over_epochs("layer_accuracy", voters, name, 100)
-        loss = over_epochs("losses", learners, name, 1)
-        found.append({"name": name, "place": place, "alone": len(names) == 1, "accuracy": accuracy, "loss": loss})
-    return found
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    """Multiply and round a value; values that are not finite become None."""
-    return None if value is None or not math.isfinite(value * factor) else round(value * factor, 5)

@@ -1,17 +1,21 @@
-"""The strongest recipes, each FAUST recipe next to its backprop twin: same network, data, optimiser and epochs."""
+"""The strongest recipes, each FAUST recipe next to its twins: the same network, data, optimiser and epochs, trained by
+backprop, and by backprop with a loss in every layer (deep supervision)."""
 
 import statistics
 from dataclasses import dataclass
 from typing import Any
 
 from faustnet.errors import require, unknown
+from faustnet.report.comparison import welch_half
 from faustnet.report.paper import dataset_rank
 from faustnet.report.table1 import ours, signed
 from faustnet.reproduce.jobs import Job, check_known, check_seeds
 from faustnet.reproduce.results import Cells, ResultTable, grouped, percent
-from faustnet.runs.recipes import Recipe, recipe_from, shipped_recipe, shipped_recipes
+from faustnet.runs.recipes import Recipe, choice_of_recipe, recipe_from, shipped_recipe, shipped_recipes
 
-FAMILY, TWIN = "best/", "-backprop"
+FAMILY = "best/"
+ROLES = {"-backprop": "backprop", "-deep-supervision": "deep-supervision"}  # of twins, by the end of their names
+LOCAL = "local"  # role of all others
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,19 @@ class BestJob(Job):
 def best_names() -> list[str]:
     """Return the names of the recipes, without twins."""
     names = [name.removeprefix(FAMILY) for name in shipped_recipes() if name.startswith(FAMILY)]
-    return [name for name in names if not name.endswith(TWIN)]
+    return [name for name in names if role_of(name) == LOCAL]
+
+
+def role_of(name: str) -> str:
+    """Return the role of a recipe in its comparison."""
+    return next((role for ending, role in ROLES.items() if name.endswith(ending)), LOCAL)
+
+
+def original(name: str) -> str:
+    """Return the name of the recipe that a twin belongs to, or the name itself."""
+    for ending in ROLES:
+        name = name.removesuffix(ending)
+    return name
 
 
 def best_jobs(names: list[str] | None, seeds: int, *, twins: bool) -> list[BestJob]:
@@ -53,8 +69,9 @@ def best_jobs(names: list[str] | None, seeds: int, *, twins: bool) -> list[BestJ
     check_known("recipe", names, best_names())
     require(bool(names), "--names must contain at least one recipe, such as digits/mlp, got none.")
     shipped = shipped_recipes()
-    pairs = [[name, name + TWIN] if twins and FAMILY + name + TWIN in shipped else [name] for name in names]
-    return list(dict.fromkeys(BestJob(name, seed) for seed in range(seeds) for pair in pairs for name in pair))
+    endings = ("", *ROLES) if twins else ("",)
+    wanted = [name + ending for name in names for ending in endings if FAMILY + name + ending in shipped]
+    return list(dict.fromkeys(BestJob(name, seed) for seed in range(seeds) for name in wanted))
 
 
 def summary(results: list[dict[str, Any]]) -> Cells:
@@ -62,8 +79,9 @@ def summary(results: list[dict[str, Any]]) -> Cells:
     return [
         {
             **about,
-            "twin": about["name"].endswith(TWIN),
-            "of": about["name"].removesuffix(TWIN),
+            "of": original(about["name"]),
+            "role": role_of(about["name"]),
+            **_choice(about["name"]),
             "seeds": len(found),
             **percent(found),
             "parameters": found[0]["parameters"],
@@ -75,29 +93,51 @@ def summary(results: list[dict[str, Any]]) -> Cells:
     ]
 
 
+def _choice(name: str) -> dict[str, Any]:
+    """Return what was tuned, and in how many trials."""
+    return choice_of_recipe(name) or {"tuning": None, "trials": 0}
+
+
 def in_order(cells: Cells) -> Cells:
     """Return the cells by data set, then by name."""
     return sorted(cells, key=lambda cell: (dataset_rank(cell["dataset"]), cell["name"]))
 
 
 def rows(cells: Cells) -> list[list[str]]:
-    """Return one row per recipe: its accuracy, its twin's, and the parameters and seconds of both."""
-    twins = {cell["of"]: cell for cell in cells if cell["twin"]}
-    return [_row(cell, twins.get(cell["name"])) for cell in in_order(cells) if not cell["twin"]]
-
-
-def _row(cell: dict[str, Any], twin: dict[str, Any] | None) -> list[str]:
-    both = [cell] if twin is None else [cell, twin]
+    """Return one row per recipe: its accuracy and its twins', and the parameters and seconds of all."""
+    twins = {(cell["of"], cell["role"]): cell for cell in cells if cell["role"] != LOCAL}
     return [
-        cell["name"],
-        ours(cell),
-        "–" if twin is None else ours(twin),
-        "–" if twin is None else signed(cell["mean"] - twin["mean"]),
-        "–" if cell["trunk_parameters"] is None else f"{cell['trunk_parameters']:,}",
-        " / ".join(f"{one['parameters']:,}" for one in both),
-        " / ".join(f"{one['seconds']:.0f}" for one in both),
+        _row(cell, [twins.get((cell["name"], role)) for role in ROLES.values()])
+        for cell in in_order(cells)
+        if cell["role"] == LOCAL
     ]
 
 
-COLUMNS = ("recipe", "local", "backprop twin", "difference", "trunk parameters", "parameters", "seconds")
+def _row(cell: dict[str, Any], twins: list[dict[str, Any] | None]) -> list[str]:
+    all_arms = [cell, *(twin for twin in twins if twin is not None)]
+    compared = [text for twin in twins for text in (("–", "–") if twin is None else (ours(twin), difference(cell, twin)))]
+    return [
+        cell["name"],
+        ours(cell),
+        *compared,
+        " / ".join(str(one["trials"]) for one in all_arms) + (f", {cell['tuning']}" if len(all_arms) > 1 else ""),
+        "–" if cell["trunk_parameters"] is None else f"{cell['trunk_parameters']:,}",
+        " / ".join(f"{one['parameters']:,}" for one in all_arms),
+        " / ".join(f"{one['seconds']:.0f}" for one in all_arms),
+    ]
+
+
+def difference(cell: dict[str, Any], twin: dict[str, Any]) -> str:
+    """Return the difference of two means with its 95 % interval. An interval that includes zero has a ○."""
+    found = cell["mean"] - twin["mean"]
+    if cell["std"] is None or twin["std"] is None:
+        return signed(found)
+    half = welch_half((cell["std"] ** 2, cell["seeds"]), (twin["std"] ** 2, twin["seeds"])) or 0.0
+    return f"{signed(found)} ± {half:.2f}{' ○' if abs(found) <= half else ''}"
+
+
+COLUMNS = (
+    "recipe", "local", "backprop", "local − backprop", "deep supervision", "local − deep supervision",
+    "trials", "trunk parameters", "parameters", "seconds",
+)  # fmt: skip
 TABLE = ResultTable(BestJob, summary, ("name",), COLUMNS, rows)

@@ -7,7 +7,6 @@ import functools
 import itertools
 import os
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,8 @@ from uuid import uuid4
 from faustnet.errors import FaustnetError, require
 from faustnet.reproduce.claims import BEAT, remove_dead, repeating
 from faustnet.reproduce.jobs import Job
-from faustnet.reproduce.results import ResultTable, accuracy, is_done, read_result, writing_to
+from faustnet.reproduce.progress import JobProgress, PrintedProgress
+from faustnet.reproduce.results import ResultTable, is_done, read_result, writing_to
 from faustnet.reproduce.worker import JobSpec, Outcome, Status, answer, attempt
 from faustnet.reproduce.workers import Pool, Workers
 from faustnet.training.signals import on_signals
@@ -37,37 +37,39 @@ def _interrupt() -> None:
 
 
 class Dispatcher:
-    """Trains the jobs of one command that have no result, and prints their progress to standard error.
+    """Trains the jobs of one command that have no result. `on_result` is called after each new result."""
 
-    `on_result` is called after each new result.
-    """
-
-    def __init__(self, jobs: Sequence[Job], out: Path, workers: Workers, on_result: Callable[[], object] = lambda: None):
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        out: Path,
+        workers: Workers,
+        on_result: Callable[[], object] = lambda: None,
+        progress: JobProgress | None = None,
+    ):
         self.jobs, self.workers, self.on_result = jobs, workers, on_result
+        self.progress = progress or PrintedProgress()
         data_dir = workers.data_dir.absolute() if workers.data_dir else None
         self.spec = JobSpec(out.absolute(), workers.device, data_dir, uuid4().hex[:12], ATTEMPTS)
         self.trained: set[Job] = set()  # by this command
         self.pending = {job: None for job in jobs if not is_done(job, out)}  # no result seen yet
-        self.missing, self.start = len(self.pending), time.monotonic()
+        self.missing = len(self.pending)
         self.failures: dict[Job, str] = {}  # with the reason
         self.lost: list[Job] = []  # failed because their workers died: tried once more at the end
-        self.reported: set[tuple[Job, str]] = set()  # events that are printed once
+        self.reported: set[tuple[Job, str]] = set()  # events that are reported once
         self.error: Exception | None = None
         self.stopped, self.looking = False, threading.Lock()
+        self.progress.start(len(jobs), self.pending.keys())
 
-    def _say(self, job: Job, event: str) -> None:
-        print(f"{len(self.jobs) - len(self.pending)}/{len(self.jobs)} {job}: {event}", file=sys.stderr, flush=True)
-
-    def _say_once(self, job: Job, event: str = "training") -> None:
-        if (job, event) not in self.reported:
-            self.reported.add((job, event))
-            self._say(job, event)
-
-    def _say_result(self, job: Job) -> None:
-        result = read_result(job.file(self.spec.out))
-        minutes = (time.monotonic() - self.start) / 60 * len(self.pending) / (self.missing - len(self.pending))
-        left = f", about {max(1, minutes):.0f} min left" if self.pending else ""
-        self._say(job, f"{accuracy(result):.2%} in {result['seconds']:.0f} s{left}")
+    def _report_once(self, job: Job, event: str = "") -> None:
+        """Report that a job has begun, or another event."""
+        if (job, event) in self.reported:
+            return
+        self.reported.add((job, event))
+        if event:
+            self.progress.event(job, event)
+        else:
+            self.progress.begin(job)
 
     def run(self) -> None:
         """Train all jobs. One that diverges, or whose workers die, does not stop the others; any other error does."""
@@ -110,14 +112,14 @@ class Dispatcher:
         """Wait a moment for other commands. When one dies, its jobs are free."""
         for job in left:
             if job not in self.trained:
-                self._say_once(job, f"being trained by {self.spec.claim_of(job).holder}")
+                self._report_once(job, f"being trained by {self.spec.claim_of(job).holder}")
         time.sleep(BEAT)
         return False
 
     def _train_here(self, free: list[Job]) -> bool:
         for job in free:
             try:
-                self._handle(attempt(self.spec, job, functools.partial(self._say_once, job)))
+                self._handle(attempt(self.spec, job, functools.partial(self._report_once, job)))
             finally:
                 self._look_for_results()  # an interrupted job may have a result
         return False
@@ -182,7 +184,7 @@ class Dispatcher:
             there = {path for folder in folders for path in folder.glob("*.json")}
             for job in [job for job in self.pending if job.file(out) in there and is_done(job, out)]:
                 del self.pending[job]
-                self._say_result(job)
+                self.progress.result(job, read_result(job.file(out)))
                 self.on_result()
 
     def _look_for_claims(self) -> None:
@@ -192,7 +194,7 @@ class Dispatcher:
             claims = {job: self.spec.claim_of(job) for job in self.pending}
             for job, claim in claims.items():
                 if claim.notes_file.name in there and claim.notes.get("command") == self.spec.command:
-                    self._say_once(job)
+                    self._report_once(job)
 
     def _stop(self) -> None:
         """Ask the workers to save their state and stop."""
@@ -208,7 +210,11 @@ class Dispatcher:
 
 
 def results_of(
-    jobs: Sequence[Job], out: Path, workers: Workers, on_result: Callable[[], object] = lambda: None
+    jobs: Sequence[Job],
+    out: Path,
+    workers: Workers,
+    on_result: Callable[[], object] = lambda: None,
+    progress: JobProgress | None = None,
 ) -> list[dict[str, Any]]:
     """Train the jobs that have no result, and return the results of all."""
     with writing_to(out):  # fails now if the folder is not writable
@@ -216,18 +222,20 @@ def results_of(
     for job in jobs:
         if is_done(job, out):
             shutil.rmtree(job.folder(out), ignore_errors=True)  # left by a process killed right after it wrote the result
-    Dispatcher(jobs, out, workers, on_result).run()
+    Dispatcher(jobs, out, workers, on_result, progress).run()
     return [read_result(job.file(out)) for job in jobs]
 
 
-def reproduce(table: ResultTable, jobs: Sequence[Job], out: Path, workers: Workers) -> list[dict[str, Any]]:
+def reproduce(
+    table: ResultTable, jobs: Sequence[Job], out: Path, workers: Workers, progress: JobProgress | None = None
+) -> list[dict[str, Any]]:
     """Train the jobs that have no result, and write the table of all results in the folder.
 
     The table is also updated during training. Returns the cells that these jobs belong to.
     """
     table.read(out)  # fails now if the table could not be written in the end
     try:
-        results = results_of(jobs, out, workers, _at_most(TABLE_SHARE, lambda: table.write(out)))
+        results = results_of(jobs, out, workers, _at_most(TABLE_SHARE, lambda: table.write(out)), progress)
     finally:
         cells = table.write(out)
     asked = {table.key(cell) for cell in table.cells(results)}

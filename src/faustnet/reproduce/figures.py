@@ -18,7 +18,8 @@ from faustnet.reproduce.jobs import Table1Job, table1_jobs
 from faustnet.reproduce.results import mean_and_std, writing_to
 from faustnet.reproduce.worker import cached_data, train_or_resume
 from faustnet.reproduce.workers import Workers
-from faustnet.runs.analysis import balanced_sample, fisher_score, layer_embeddings, tsne
+from faustnet.runs.analysis import fisher_definitions, fisher_score, layer_embeddings, tsne
+from faustnet.runs.examples import balanced_sample
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.runs.session import Progress
@@ -74,22 +75,33 @@ def draw_figure2(
 
 
 def embedded(job: Table1Job, folder: Path, device: torch.device, data: DataSet, progress: Progress) -> dict[str, Any]:
-    """Train a run and return the Fisher score and a t-SNE map of each layer; maps have equally many images of each class."""
+    """Train a run and return the Fisher scores and a t-SNE map of each layer; maps have equally many images of each class.
+    The scores by all definitions are for a comparison with those of the paper, which does not define its own."""
     run = train_or_resume(job.recipe, folder, device, data, progress)
     labels = data.test.labels.numpy()
     chosen = balanced_sample(labels, POINTS)
     layers = layer_embeddings(run.model(device), data.test)
+    maps = [tsne(layer[chosen]) for layer in layers]
     return {
         "class_names": list(data.class_names),
         "labels": labels[chosen].tolist(),
         "layers": [
-            {"fisher": round(fisher_score(layer, labels), 4), "points": np.round(tsne(layer[chosen]), 1).tolist()}
-            for layer in layers
+            {
+                "fisher": round(fisher_score(layer, labels), 4),
+                "of_embeddings": _rounded(fisher_definitions(layer, labels)),
+                "of_the_map": _rounded(fisher_definitions(points, labels[chosen])),
+                "points": np.round(points, 1).tolist(),
+            }
+            for layer, points in zip(layers, maps, strict=True)
         ],
         "test_accuracy": run.metrics["test_accuracy"],
         "recipe": as_table(run.recipe),
         "environment": run.environment,
     }
+
+
+def _rounded(scores: dict[str, float]) -> dict[str, float]:
+    return {name: round(score, 4) for name, score in scores.items()}
 
 
 def _facts(path: Path) -> dict[str, Any]:

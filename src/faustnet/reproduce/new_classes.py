@@ -2,13 +2,13 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import torch
 
-from faustnet.data import DATASETS, DataSet, Images
+from faustnet.data import DATASETS, DataSet
 from faustnet.errors import require
 from faustnet.nn.references import REFERENCE_KINDS
 from faustnet.report.paper import dataset_rank, dataset_title
@@ -53,9 +53,7 @@ class NewClassJob(Job):
     def data(self, load: Load) -> DataSet:
         """Return the data set without one class."""
         data = load(self.dataset)
-        names = tuple(name for number, name in enumerate(data.class_names) if number != self.left_out)
-        train, test = (_without(part, self.left_out) for part in (data.train, data.test))
-        return DataSet(data.name, names, train, test)
+        return data.only([name for number, name in enumerate(data.class_names) if number != self.left_out])
 
     def measure(self, model: Model, load: Load) -> dict[str, Any]:
         """Return the test accuracy on the new class, on the old classes and on all, for each draw of examples."""
@@ -82,11 +80,6 @@ def new_old_all_accuracy(model: Model, data: DataSet) -> tuple[float, float, flo
     shares = right[-1] / counts[-1], right[:-1].sum() / counts[:-1].sum(), right.sum() / counts.sum()
     new, old, both = (share.item() for share in shares)
     return new, old, both
-
-
-def _without(images: Images, left_out: int) -> Images:
-    kept = images.take((images.labels != left_out).nonzero().flatten())
-    return replace(kept, labels=kept.labels - (kept.labels > left_out).long())
 
 
 def new_class_jobs(

@@ -1,76 +1,133 @@
 """Analysis of a finished run, as values for JSON: the embeddings of test images in each layer, and the images."""
 
-import base64
-import io
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
-from torch import Tensor
 
 from faustnet.data import Images
 from faustnet.errors import require
-from faustnet.methods.faust import FaustRepresentative
+from faustnet.methods import Faust
+from faustnet.runs.examples import balanced_sample, described_scores, further_examples
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
+from faustnet.runs.pictures import Pictures, representatives
 from faustnet.runs.recipes import Recipe, as_table, differences, write_recipe
-from faustnet.training.evaluation import all_embeddings, all_scores
+from faustnet.training.evaluation import (
+    Answers,
+    all_embeddings,
+    all_scores,
+    collect_answers,
+    early_exits_of,
+    evaluation_of,
+)
 
-THUMBNAIL = 32  # largest side in pixels of a test image; a page contains a thousand of them
-PORTRAIT = 128  # largest side of a representative
-PORTRAITS = 10  # largest number of representatives that are shown per class
 PERPLEXITY = 30.0  # of t-SNE, if there are enough images
+ITERATIONS = 500  # of t-SNE in a report; more of them hardly change a map of 1,000 images
+
+Say = Callable[[str], None]
 
 
 def inspect_run(
-    run: Run, *, device: torch.device, data_dir: Path | None, points: int = 1000, dataset: str | None = None
+    run: Run,
+    *,
+    device: torch.device,
+    data_dir: Path | None,
+    points: int = 1000,
+    dataset: str | None = None,
+    say: Say = lambda step: None,
 ) -> dict[str, Any]:
-    """Analyse a finished run.
+    """Analyse a finished run, and `say` what is being done.
 
-    The result contains the recipe, environment, history and metrics of the run; the Fisher score of each layer; and for
-    `points` test images a map of the embeddings in each layer, the true and the predicted class, and the picture or text.
-    The test images are those of `dataset`, or by default those of the run.
+    The result contains the recipe, environment, history and metrics of the run; its accuracy by layer and with early exit;
+    the Fisher score of each layer, and a map of its embeddings of `points` test images; and the pictures or texts of these
+    and of wrongly predicted test images, with the scores of each layer. The test images are those of `dataset`, or by
+    default those of the run; with `dataset`, the accuracies among the metrics are those on `dataset`.
     """
     require(points >= 1, f"points must be at least 1, got {points}.")
-    model, metrics = run.model_as_trained(device), run.metrics
-    recipe = model.recipe
+    say("reading the model and the data")
+    model = run.model_as_trained(device)
     data = model.read_data(dataset, data_dir)
     test = data.test.to(device)
-    labels = test.labels.cpu().numpy()
-    positions = balanced_sample(labels, points)
-    shown = test.take(torch.from_numpy(positions))
-    scores = model.method.joined(all_scores(model.method, model.source(shown)))
-    pictures = Pictures(test)
+    source = model.source(test)
+    say(f"predicting {len(test):,} test {'texts' if model.tokeniser else 'images'}")
+    answers = collect_answers(model.method, source)
+    found = asdict(evaluation_of(model.method, answers))
+    measured = {key: found[key] for key in ("layer_accuracy", "first_layers_accuracy", "confusion")}
+    metrics = run.metrics | ({"test_accuracy": found["accuracy"], **measured} if dataset is not None else {})
+    mapped = balanced_sample(answers.labels.numpy(), points)
     return {
         "name": run.folder.resolve().name,
         "dataset": data.name,
         "network": network_in_words(model),
-        "recipe": as_table(recipe),
-        "recipe_file": write_recipe(recipe),
-        "changed": _changed(recipe),
+        "recipe": as_table(model.recipe),
+        "recipe_file": write_recipe(model.recipe),
+        "changed": _changed(model.recipe),
         "environment": run.environment,
         "history": run.history,
         "metrics": metrics,
+        "title": type(model.method).title,
+        "is_faust": isinstance(model.method, Faust),
         "learners": model.method.learners,
         "class_names": list(model.class_names),
-        "layers": [
+        "weights": list(model.method.weights),
+        "evaluation": {"images": len(test), **found},
+        "early_exit": _early_exit(model, answers),
+        "layers": _layers(model, test, mapped, say),
+        "mapped": len(mapped),
+        **_examples(model, test, answers, mapped),
+    }
+
+
+def _layers(model: Model, test: Images, mapped: np.ndarray, say: Say) -> list[dict[str, Any]]:
+    """Return the Fisher score of each layer and a map, which begins with the map of the layer before, so that images stay
+    at their places if possible."""
+    embeddings, labels = layer_embeddings(model, test), test.labels.cpu().numpy()
+    found: list[dict[str, Any]] = []
+    places = None
+    for number, embedding in enumerate(embeddings, start=1):
+        say(f"drawing the map of layer {number} of {len(embeddings)}")
+        score = fisher_score(embedding, labels)
+        places = tsne(embedding[mapped], start=places, iterations=ITERATIONS)
+        found.append(
             {
                 "name": f"layer {number}",
-                "fisher": score if math.isfinite(score := fisher_score(embedding, labels)) else None,  # JSON has no infinity
-                "map": np.round(tsne(embedding[positions]).astype(np.float64), 2).tolist(),
+                "fisher": score if math.isfinite(score) else None,  # JSON has no infinity
+                "map": np.round(places.astype(np.float64), 2).tolist(),
             }
-            for number, embedding in enumerate(layer_embeddings(model, test), start=1)
-        ],
-        "labels": shown.labels.tolist(),
-        "predicted": scores.argmax(dim=1).tolist(),
+        )
+    return found
+
+
+def _examples(model: Model, test: Images, answers: Answers, mapped: np.ndarray) -> dict[str, Any]:
+    """Describe the images in the map, then some further ones, most of them predicted wrongly."""
+    labels, predicted = answers.labels.numpy(), answers.joined.numpy()
+    positions = torch.from_numpy(np.concatenate([mapped, further_examples(labels, predicted, mapped)]))
+    shown = test.take(positions)
+    pictures = Pictures(test)
+    return {
+        "positions": positions.tolist(),
+        "labels": answers.labels[positions].tolist(),
+        "predicted": answers.joined[positions].tolist(),
+        "votes": answers.alone[:, positions].tolist(),
+        "first_votes": answers.first[:, positions].tolist(),
+        "scores": described_scores(model.method, all_scores(model.method, model.source(shown)), shown.labels),
         "sheet": pictures.sheet(shown.all_pixels),
         "texts": model.tokeniser.decode(shown.all_pixels) if model.tokeniser else None,
-        "representatives": _representatives(model, pictures),
+        "representatives": representatives(model, pictures),
     }
+
+
+def _early_exit(model: Model, answers: Answers) -> list[dict[str, Any]] | None:
+    """Return accuracy and cost of early exit; None for methods without it, and for a single layer or class."""
+    method = model.method
+    if not isinstance(method, Faust) or len(method.network) < 2 or method.classes < 2:
+        return None
+    return [asdict(line) for line in early_exits_of(method, answers)]
 
 
 def layer_embeddings(model: Model, images: Images) -> list[np.ndarray]:
@@ -101,9 +158,30 @@ def fisher_score(embedding: np.ndarray, labels: np.ndarray) -> float:
     return between / within
 
 
-def tsne(embedding: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Map embeddings to the plane with t-SNE, which keeps neighbours close. (n, e) → (n, 2)"""
+def fisher_definitions(embedding: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Return the common definitions of a Fisher score by their names. With the scatter matrices S_b between and S_w within
+    classes, they are tr(S_b) / tr(S_w), which is `fisher_score`; tr(S_w⁻¹ S_b); and the mean over the dimensions of the
+    ratios of their diagonals. Dimensions without scatter within classes are left out. (n, e), (n,)"""
+    rows = embedding.astype(np.float64)
+    _, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    means = np.stack([rows[numbers == number].mean(axis=0) for number in range(len(counts))])
+    inside, centred = rows - means[numbers], means - rows.mean(axis=0)
+    within, between = inside.T @ inside, (centred * counts[:, None]).T @ centred
+    varied = within.diagonal() > 0
+    return {
+        "ratio of traces": fisher_score(embedding, labels),
+        "trace of the quotient": float(np.trace(np.linalg.pinv(within, hermitian=True) @ between)),
+        "mean over dimensions": float(np.mean(between.diagonal()[varied] / within.diagonal()[varied])),
+    }
+
+
+def tsne(embedding: np.ndarray, seed: int = 0, *, start: np.ndarray | None = None, iterations: int = 1000) -> np.ndarray:
+    """Map embeddings to the plane with t-SNE, which keeps neighbours close. (n, e) → (n, 2)
+
+    It begins with the map `start`, or with the first two principal components.
+    """
     from sklearn.manifold import TSNE  # imported here because it is as slow to import as torch
+    from threadpoolctl import threadpool_limits
 
     rows = embedding.astype(np.float64) - embedding[:1]
     spread = np.abs(rows).max(initial=0.0)
@@ -111,69 +189,11 @@ def tsne(embedding: np.ndarray, seed: int = 0) -> np.ndarray:
         return np.zeros((len(rows), 2))
     rows = np.pad(rows / spread, ((0, 0), (0, max(0, 2 - rows.shape[1]))))  # it needs two principal components
     perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
-    return TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(rows)
-
-
-def balanced_sample(labels: np.ndarray, count: int) -> np.ndarray:
-    """Return the sorted positions of `count` images: the first of each class, equally many of all classes if there are
-    enough. (n,) → (≤ count,)"""
-    order = labels.argsort(kind="stable")
-    counts = np.bincount(labels)
-    rank = np.empty_like(order)  # number of images of the same class before each image
-    rank[order] = np.arange(len(labels)) - (counts.cumsum() - counts)[labels[order]]
-    return np.sort(rank.argsort(kind="stable")[:count])
-
-
-class Pictures:
-    """Converts the images of one data set to PNG files in data URIs. Tables of numbers and texts have no pictures."""
-
-    def __init__(self, images: Images):
-        self.exist = len(images.shape) == 3 and images.shape[0] in (1, 3) and images.shape[1:] != (1, 1)
-        self.low, self.high = 0.0, 255.0
-        if images.pixels.dtype != torch.uint8:
-            self.low, self.high = (float(end) for end in images.all_pixels.aminmax())
-
-    def each(self, pixels: Tensor, size: int) -> list[Image.Image]:
-        """Return pictures of at most `size` pixels per side, from values in the range of the data set. (n, c, h, w)"""
-        shares = (pixels.cpu().double() - self.low) / (self.high - self.low or 1.0)
-        values = (shares * 255).round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
-        found = [Image.fromarray(value.squeeze(2) if value.shape[2] == 1 else value) for value in values]
-        for picture in found:
-            picture.thumbnail((size, size))
-        return found
-
-    def sheet(self, pixels: Tensor) -> dict[str, Any] | None:
-        """Return one picture with all images, row by row, or None if the data set has no pictures."""
-        if not self.exist:
-            return None
-        found = self.each(pixels, THUMBNAIL)
-        width, height = found[0].size
-        columns = math.isqrt(len(found) - 1) + 1
-        whole = Image.new(found[0].mode, (columns * width, math.ceil(len(found) / columns) * height))
-        for number, picture in enumerate(found):
-            row, column = divmod(number, columns)
-            whole.paste(picture, (column * width, row * height))
-        return {"source": data_uri(whole), "columns": columns, "width": width, "height": height}
-
-
-def data_uri(picture: Image.Image) -> str:
-    file = io.BytesIO()
-    picture.save(file, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def _representatives(model: Model, pictures: Pictures) -> list[list[str]]:
-    """Return the representatives of each class as data URIs or as texts; empty if the method has none."""
-    method = model.method
-    if not isinstance(method, FaustRepresentative):
-        return []
-    classes = method.images.view(method.classes, method.count, *model.shape)[:, :PORTRAITS]
-    if model.tokeniser is not None:
-        return [model.tokeniser.decode(texts) for texts in classes.long()]
-    if model.scaling is None or not pictures.exist:
-        return []
-    classes = classes * model.scaling.deviation + model.scaling.mean
-    return [[data_uri(picture) for picture in pictures.each(images, PORTRAIT)] for images in classes]
+    width = 0.0 if start is None else float(start[:, 0].std())
+    init = "pca" if start is None or width == 0 else (start * (1e-4 / width)).astype(np.float32)  # as wide as with "pca"
+    # Its threads wait for each other in every iteration: on a busy machine, two of them take several times as long as one.
+    with threadpool_limits(1):
+        return TSNE(init=init, perplexity=perplexity, random_state=seed, max_iter=iterations).fit_transform(rows)
 
 
 def network_in_words(model: Model) -> str:

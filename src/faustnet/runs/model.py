@@ -25,9 +25,10 @@ from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import (
     all_scores,
     chunks,
-    early_exits,
-    evaluate,
+    collect_answers,
+    early_exits_of,
     evaluating,
+    evaluation_of,
     seconds_per_image,
     threshold_accepting,
 )
@@ -279,15 +280,15 @@ class Model:
         """Return the accuracy on these images and the cost of a prediction, as values for JSON."""
         source = self.source(images)
         require(layers is None or not early_exit, "layers and early exit exclude each other: leave out one of them.")
-        exits = (
-            {"early_exit": [asdict(line) for line in early_exits(self._faust("Early exit"), source)]} if early_exit else {}
-        )
+        faust = self._faust("Early exit") if early_exit else None
+        answers = collect_answers(self.method, source, layers)
+        exits = {"early_exit": [asdict(line) for line in early_exits_of(faust, answers)]} if faust else {}
         weights = self.method.weights
         return {
             "voters": self.method.voters,
             "layers": None if layers is None else list(layers),
             "weights": None if set(weights) == {1.0} else list(weights),
-            **asdict(evaluate(self.method, source, layers)),
+            **asdict(evaluation_of(self.method, answers)),
             "class_names": self.class_names,
             "seconds_per_image": seconds_per_image(self.method, source),
             **exits,

@@ -209,7 +209,7 @@ def held_out_images(model: Model, dataset: str | None, data_dir: Path | None) ->
     another data set, or the validation images of its training."""
     found = model.load_data(dataset or model.recipe.dataset, model.recipe.data, data_dir)
     images = found.test if dataset else validation_split(model.recipe, found)[1]  # before any class is left out
-    return model.checked_data(replace(found, test=images))
+    return model.checked_data(replace(found, test=images, paths=None))
 
 
 def _open_to_resume(folder: Path, recipe: Recipe, change_epochs: bool) -> Run:

@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method, Source
@@ -25,6 +25,9 @@ def check_trainable(method: Method, train: Source, batch_size: int) -> list[floa
     device = train.labels.device
     with unchanged_generators(device), torch.enable_grad():
         twin = copy.deepcopy(method, {id(train): train}).train()
+        for module in twin.modules():
+            if isinstance(module, nn.RNNBase):
+                module.flatten_parameters()  # a copy has them in several pieces of memory, about which cuDNN warns
         index = torch.arange(min(batch_size, len(train.labels), MOST_IMAGES), device=device)
         _check_rows(twin, train.plain(index), train.labels[index])
         buffers = {name: buffer.clone() for name, buffer in twin.named_buffers() if not name.startswith("network.layers.")}

@@ -44,17 +44,55 @@ class EarlyExit:
     leaving: list[float]  # fraction of the images that exit after each layer
 
 
+@dataclass(frozen=True)
+class Answers:
+    """Classes that a method predicts for images, on the CPU."""
+
+    labels: Tensor  # true classes, (n,)
+    alone: Tensor  # by each voter alone, (voters, n)
+    first: Tensor  # by voters {1}, {1, 2}, … with equal weights, (voters, n)
+    so_far: Tensor  # by voters {1}, {1, 2}, … by their weights, (voters, n)
+    margins: Tensor  # between the best two classes of `so_far`, (voters, n); NaN before the first voter with a weight
+    joined: Tensor  # by all voters, by their weights, or by the selected ones, (n,)
+
+
+def collect_answers(method: Method, images: Source, layers: Sequence[int] | None = None) -> Answers:
+    """Predict all images from each voter alone, from the first voters together, and from the voters numbered in `layers`
+    from 1 (by default all, by their weights)."""
+    alone, first, so_far, margins, joined = [], [], [], [], []
+    with evaluating(method):
+        for chunk in chunks(images, method):
+            scores = method.votes(images.plain(chunk))
+            totals = method.weighted(scores).cumsum(dim=0)
+            weights = totals.new_tensor(list(accumulate(method.weights)))
+            alone.append(scores.argmax(dim=2))
+            first.append(scores.cumsum(dim=0).argmax(dim=2))
+            so_far.append(totals.argmax(dim=2))
+            margins.append(score_margin(totals / weights[:, None, None]))
+            joined.append(method.joined(scores, layers).argmax(dim=1))
+    return Answers(
+        labels=images.labels.cpu(),
+        alone=torch.cat(alone, dim=1).cpu(),
+        first=torch.cat(first, dim=1).cpu(),
+        so_far=torch.cat(so_far, dim=1).cpu(),
+        margins=torch.cat(margins, dim=1).cpu(),
+        joined=torch.cat(joined).cpu(),
+    )
+
+
 def early_exits(method: Faust, images: Source, thresholds: Sequence[float | None] | None = None) -> list[EarlyExit]:
     """Evaluate early exit at these thresholds.
 
     By default they are 0, where every image exits after the first layer with non-zero weight; the deciles of the margins
     of these images at that layer; and None, no early exit.
     """
-    totals = method.weighted(all_scores(method, images).cpu()).cumsum(dim=0)
-    layers, labels = len(totals), images.labels.cpu()
-    weights = totals.new_tensor(list(accumulate(method.weights)))
-    margins = score_margin(totals / weights[:, None, None])  # (layers, n); NaN before the first layer with a weight
-    correct = totals.argmax(dim=2) == labels
+    return early_exits_of(method, collect_answers(method, images), thresholds)
+
+
+def early_exits_of(method: Faust, answers: Answers, thresholds: Sequence[float | None] | None = None) -> list[EarlyExit]:
+    """Evaluate early exit from answers, as `early_exits` does."""
+    margins, layers = answers.margins, len(answers.margins)
+    correct = answers.so_far == answers.labels
     if thresholds is None:
         first = next(number for number, weight in enumerate(method.weights) if weight)
         between = margins[first].double().quantile(torch.arange(1, 10, dtype=torch.float64) / 10)
@@ -74,20 +112,17 @@ def early_exits(method: Faust, images: Source, thresholds: Sequence[float | None
 def evaluate(method: Method, images: Source, layers: Sequence[int] | None = None) -> Evaluation:
     """Evaluate each voter alone, the first voters together, and the voters numbered in `layers` from 1 (by default all, by
     their weights)."""
-    alone, first, joined = [], [], []
-    with evaluating(method):
-        for chunk in chunks(images, method):
-            scores = method.votes(images.plain(chunk))
-            alone.append(scores.argmax(dim=2))
-            first.append(scores.cumsum(dim=0).argmax(dim=2))
-            joined.append(method.joined(scores, layers).argmax(dim=1))
-    predicted = torch.cat(joined).cpu()
-    labels = images.labels.cpu()
-    counts = torch.bincount(labels * method.classes + predicted, minlength=method.classes**2)
+    return evaluation_of(method, collect_answers(method, images, layers))
+
+
+def evaluation_of(method: Method, answers: Answers) -> Evaluation:
+    """Compare answers with the true classes."""
+    labels = answers.labels
+    counts = torch.bincount(labels * method.classes + answers.joined, minlength=method.classes**2)
     return Evaluation(
-        accuracy=accuracy(predicted, labels),
-        layer_accuracy=[accuracy(voter, labels) for voter in torch.cat(alone, dim=1).cpu()],
-        first_layers_accuracy=[accuracy(voters, labels) for voters in torch.cat(first, dim=1).cpu()],
+        accuracy=accuracy(answers.joined, labels),
+        layer_accuracy=[accuracy(voter, labels) for voter in answers.alone],
+        first_layers_accuracy=[accuracy(voters, labels) for voters in answers.first],
         confusion=counts.view(method.classes, method.classes).tolist(),
         forward_passes=method.forward_passes * (2 if method.prediction.mirror else 1),
     )

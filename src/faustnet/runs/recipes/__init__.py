@@ -2,6 +2,7 @@
 
 from faustnet.runs.recipes.files import (
     FAMILIES,
+    choice_of_recipe,
     kinds_of_recipes,
     read_recipe,
     shipped_recipe,
@@ -14,6 +15,6 @@ from faustnet.runs.recipes.tables import as_table, assigned, changed, difference
 
 __all__ = [
     "FAMILIES", "LARGEST_IMAGE", "DataSettings", "Recipe", "StartSettings", "as_table", "assigned", "changed",
-    "differences", "dotted", "kinds_of_recipes", "put", "read_recipe", "recipe_from", "set_key", "shipped_recipe",
-    "shipped_recipes", "to_toml", "write_recipe",
+    "choice_of_recipe", "differences", "dotted", "kinds_of_recipes", "put", "read_recipe", "recipe_from", "set_key",
+    "shipped_recipe", "shipped_recipes", "to_toml", "write_recipe",
 ]  # fmt: skip

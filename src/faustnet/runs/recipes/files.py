@@ -15,6 +15,7 @@ from faustnet.system.files import read_limited
 FAMILIES = ("best/DATASET/NAME", "paper/METHOD", "tuned/DATASET/METHOD")  # of recipes that come with the package
 LARGEST_FILE = 16 << 10  # bytes; parsing a key takes time quadratic in the number of its parts
 FOLDER = Path(__file__).parent
+CHOICES = "best/choices.json"
 
 
 def read_recipe(name: str | Path) -> dict[str, Any]:
@@ -33,6 +34,12 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
 def shipped_recipe(name: str) -> dict[str, Any]:
     """Return the tables of a recipe that comes with the package."""
     return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def choice_of_recipe(name: str) -> dict[str, Any] | None:
+    """Return how a recipe of the family best/ was chosen, by its name DATASET/NAME: what was tuned, and in how many trials.
+    None for a recipe without trials."""
+    return json.loads((FOLDER / CHOICES).read_text(encoding="utf-8")).get(name)
 
 
 def shipped_recipes() -> list[str]:
