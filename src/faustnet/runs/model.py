@@ -229,8 +229,8 @@ class Model:
         """
         return with_classes(self, self._faust("Adding a class"), {name: pixels}, kind)
 
-    def add_classes(self, examples: Mapping[str, Inputs], kind: str = REFERENCE_KINDS[0]) -> "Model":
-        """Return a copy of this model with additional classes, from the examples of each, like `add_class` for all of them
+    def add_classes(self, examples: Mapping[str, Any], kind: str = REFERENCE_KINDS[0]) -> "Model":
+        """Return a copy of this model with additional classes, from the pixels of each, like `add_class` for all of them
         at once."""
         return with_classes(self, self._faust("Adding classes"), examples, kind)
 
