@@ -62,8 +62,8 @@ print(sum(prediction.class_name == "9" for prediction in nines), "of", len(nines
 
 All FAUST methods support this. In every layer, the mean embedding of the examples becomes the reference of the new
 class. The scores of the other classes do not change. Without `--out`, `add-class` replaces the model of the run. The
-metrics of the run are not updated, so `faustnet report` and `faustnet export` then refuse the run; `evaluate` and
-`predict` accept it.
+metrics of the run are not updated, so `faustnet report` and `faustnet export` then refuse the run; `evaluate`,
+`predict` and `play` accept it.
 
 ### Accuracy of new classes
 
@@ -104,6 +104,52 @@ the old classes changed less. A correction of the distances to the new class, es
 time, was slightly better on MNIST and much worse on Fashion-MNIST.
 
 For `faust-prototype`, the mean embedding is scaled to the norm of the learned prototypes, which can be much smaller.
+
+## Classes that come and go
+
+Write a folder of images for each of two more classes, and change the model of the run:
+
+```python
+for label in (2, 6):
+    folder = Path("turned", f"{{label}} turned")
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, image in enumerate(pixels[labels == label][:5]):
+        Image.fromarray(np.rot90(image).copy()).save(folder / f"{{number}}.png")
+```
+
+```sh
+faustnet add-classes runs/nine turned                             # all folders at once, each named like its class
+faustnet add-images runs/nine "6 turned" "turned/6 turned/0.png"  # more examples of a class
+faustnet rename-class runs/nine "6 turned" six-turned
+faustnet remove-class runs/nine 8
+faustnet classes runs/nine                                        # lists classes and changes; also as --json
+faustnet undo-classes runs/nine                                   # undoes the last change: class 8 is back
+```
+
+In Python, a model has the same methods, which return a changed copy; `faustnet.change_model` changes the stored model.
+[FaustClassifier](scikit-learn.md) has them too; its `add_classes` takes samples and labels, and `add_samples` adds
+samples to a class.
+
+```python
+examples = {{"2 turned": pixels[labels == 2][:5].swapaxes(1, 2), "6 turned": pixels[labels == 6][:5].swapaxes(1, 2)}}
+model = model.add_classes(examples).rename_class("2 turned", "two, turned").remove_class("8")
+model = faustnet.change_model("runs/nine", lambda stored: stored.undo_classes())
+print([(one.name, one.learned, one.images) for one in model.classes])
+```
+
+- **More examples.** The references of an added class are computed again from all examples that it ever got, as if all of
+  them had been given at once. The model file keeps the sum of their embeddings, not the images. A learned reference *r*
+  counts as 100 examples: after *n* images with embeddings *f*, it is (100 *r* + Σ *f*) / (100 + *n*). If it counted as one
+  example, one more image of every class would lower the accuracy on MNIST by up to 0.7 points. For `faust-prototype`, the
+  formula is for directions, and the lengths of references stay.
+- **Data.** After a class is renamed, data sets may use its old name or its new one. `evaluate` and `calibrate` leave out
+  images of removed classes, and the confusion matrix has no row and no column for them.
+- **Rejection.** A renamed class keeps the threshold of `calibrate`. Every other change removes it: calibrate again.
+- **Undo.** The model file contains the last 100 changes with everything that is needed to undo them, including the
+  threshold. Undoing all changes restores the file that training wrote, byte by byte.
+- **Errors.** A change is made completely or not at all. While one command changes a model, other commands that would change
+  it are refused, so that no change is lost. All files must be readable images; they are resized, as for `predict`.
+- **Methods.** All FAUST methods support these commands. With other methods, classes can only be renamed.
 
 ## Reject images of unknown classes
 

@@ -196,6 +196,12 @@ def test_classes_are_added_from_texts_and_others_are_rejected(
     assert "Predictions for the 3 examples of question" in answer.out
     written = package.load(tmp_path / "larger.safetensors", device="cpu")
     assert torch.equal(written.scores(questions), larger.scores(questions))
+    file = tmp_path / "larger.safetensors"
+    answer = faustnet("add-images", file, "question", "--text", "is it old?")
+    assert "class question now has 4 added texts" in answer.out
+    whole = model.add_class("question", [*questions, "is it old?"])
+    torch.testing.assert_close(package.load(file, device="cpu").scores(questions), whole.scores(questions))
+    assert "This model was trained on texts" in faustnet("add-classes", file, tmp_path).sentence
     answer = faustnet("calibrate", run.folder, "--out", tmp_path / "calibrated.safetensors")
     assert answer.code == 0
     found = package.load(tmp_path / "calibrated.safetensors").predict(["a great film"], reject=True)

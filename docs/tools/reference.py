@@ -24,6 +24,7 @@ from faustnet.data import DATASETS, DataSet, Images
 from faustnet.methods import METHODS, LocalMethod, Method, Source
 from faustnet.nn.layers import Layer
 from faustnet.nn.network import Network
+from faustnet.runs.class_history import ClassInfo
 from faustnet.runs.folder import Run
 from faustnet.runs.model import EarlyPrediction, Model, Prediction
 from faustnet.runs.recipes import FAMILIES, Recipe, as_table, shipped_recipes
@@ -88,8 +89,13 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to do
     "Train and predict": {
         faustnet.train: None,
         faustnet.load: None,
+        faustnet.change_model: None,
         Run: ("open", "finished", "recipe", "metrics", "history", "model"),
-        Model: ("load", "predict", "predict_early", "scores", "measure", "add_class", "calibrate", "to_bytes"),
+        Model: (
+            *("load", "predict", "predict_early", "scores", "measure", "classes", "add_class", "add_classes", "add_images"),
+            *("rename_class", "remove_class", "undo_classes", "calibrate", "to_bytes"),
+        ),
+        ClassInfo: None,
         Prediction: None,
         EarlyPrediction: None,
         faustnet.FaustnetError: None,
@@ -104,6 +110,11 @@ PUBLIC: dict[str, dict[Any, Sequence[str] | None]] = {  # with the methods to do
             "decision_function",
             "transform",
             "add_class",
+            "add_classes",
+            "add_samples",
+            "rename_class",
+            "remove_class",
+            "undo_classes",
         )
     },
     "Measurements": {Epoch: None, Evaluation: None, EarlyExit: None},
@@ -258,10 +269,18 @@ def _described(thing: Any, names: Sequence[str] | None) -> Iterator[str]:
     yield _prose(thing)
     if is_dataclass(thing):
         yield _fields(thing)
-    for name, member in vars(thing).items():
+    for name, member in (vars(thing) if names is None else _members(thing)).items():
         if name in names if names is not None else _is_public(name, member):
             yield _text(_signature(name, member))
             yield _prose(_function(member))
+
+
+def _members(kind: type) -> dict[str, Any]:
+    """Return the members of a class, its own first, and those of its base classes."""
+    found: dict[str, Any] = {}
+    for base in kind.__mro__:
+        found.update((name, member) for name, member in vars(base).items() if name not in found)
+    return found
 
 
 def _public_module(thing: Any) -> str:

@@ -12,7 +12,7 @@ from faustnet.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from faustnet import data, losses, methods, nn, testing
-    from faustnet.api import load, train
+    from faustnet.api import change_model, load, train
     from faustnet.estimator import FaustClassifier
     from faustnet.methods import (
         FFCM,
@@ -44,14 +44,14 @@ __all__ = [
     "FFCM", "SFFA", "Backprop", "Callback", "CollaborativeFF", "CwC", "DeepSupervision", "FaustCentroid", "FaustClassifier",
     "FaustPrototype", "FaustRepresentative", "FaustTriplet", "FaustTuplet", "FaustnetError", "FaustnetWarning",
     "ForwardForward", "LocalMethod", "Method", "Model", "MonoForward", "Network", "PredSim", "Run", "SymBa", "Trainer",
-    "Trifecta", "__version__", "data", "join_ranks", "load", "losses", "methods", "nn", "testing", "train",
+    "Trifecta", "__version__", "change_model", "data", "join_ranks", "load", "losses", "methods", "nn", "testing", "train",
 ]  # fmt: skip
 
 _MODULES = ("data", "losses", "methods", "nn", "testing")
 _PLACES = {  # all other names come from faustnet.methods
     "FaustClassifier": "estimator", "Model": "runs.model", "Network": "nn.network", "Run": "runs.folder",
     "Callback": "training.trainer", "Trainer": "training.trainer", "join_ranks": "training.distributed", "load": "api",
-    "train": "api",
+    "change_model": "api", "train": "api",
 }  # fmt: skip
 
 __getattr__ = lazy_attributes(

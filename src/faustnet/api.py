@@ -1,11 +1,12 @@
-"""The two functions that most scripts need."""
+"""The functions that most scripts need."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from faustnet.data import MEMORY, DataSet, data_digest, data_in_memory
 from faustnet.errors import require
+from faustnet.runs.changing import change_stored_model
 from faustnet.runs.folder import Run, model_at
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed
@@ -88,3 +89,21 @@ def _with_memory(table: Mapping[str, Any], begun: Recipe | None, data: Any, test
 def load(run: str | Path, *, device: str = "auto") -> Model:
     """Return the model of a finished run or of a model file, for example `load("runs/mnist").predict(pixels)`."""
     return model_at(Path(run), choose_device(device))
+
+
+def change_model(
+    run: str | Path, change: Callable[[Model], Model], *, out: str | Path | None = None, device: str = "auto"
+) -> Model:
+    """Change the model of a finished run or a model file, for example
+    `change_model("runs/mnist", lambda model: model.remove_class("9"))`, and return the changed model.
+
+    The file is written completely, or stays as it is if there is an error. Only one process at a time can change it, so that
+    no change is lost.
+
+    Args:
+        run: Run folder or model file.
+        change: Function that gets the model and returns the changed one, for example with `Model.add_classes`.
+        out: Model file to write; by default the model is replaced.
+        device: "auto", "cpu", "cuda" or "mps".
+    """
+    return change_stored_model(Path(run), change, choose_device(device), Path(out) if out else None)[1]

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from faustnet.cli import check, classes, commands, compare, demo, package, reproduce, tokens, training
+from faustnet.cli import calibration, check, classes, commands, compare, demo, package, reproduce, tokens, training
 from faustnet.cli.spelling import Command
 from faustnet.errors import OUT_OF_MEMORY, FaustnetError, printable, require
 from faustnet.version import VERSION
@@ -32,8 +32,14 @@ for _command in (  # in the order of --help
     commands.report,
     commands.play,
     commands.votes,
+    classes.classes,
     classes.add_class,
-    classes.calibrate,
+    classes.add_classes,
+    classes.add_images,
+    classes.rename_class,
+    classes.remove_class,
+    classes.undo_classes,
+    calibration.calibrate,
     commands.export,
     package.methods,
     package.datasets,

@@ -86,7 +86,7 @@ def votes(
     The weightings are equal weights, only the last layers, and weights fitted to the validation images.
     """
     from faustnet.runs.folder import Run
-    from faustnet.runs.session import validation_split
+    from faustnet.runs.session import held_out_images
     from faustnet.system.devices import choose_device
     from faustnet.training.evaluation import compare_weightings
 
@@ -102,8 +102,9 @@ def votes(
         f"{run} predicts from one layer only, so there are no weights to compare: choose a "
         "run that predicts from several layers.",
     )
-    data = _read_data(model, data_dir, dataset)
-    held_out = data.test if dataset else validation_split(recipe, data)[1]
+    data = held_out_images(model, dataset, data_dir)
+    _print_left_out(data)
+    held_out = data.test
     ways = [asdict(way) for way in compare_weightings(model.method, model.source(held_out.to(where)))]
     if as_json:
         print_json({"run": str(run), "voters": voters, "images": len(held_out), "weightings": ways})
@@ -265,9 +266,13 @@ def export(
 def _read_data(model: "Model", data_dir: Path | None, dataset: str | None = None) -> "DataSet":
     """Read the data set of the model, or another one, and list the files that were skipped."""
     data = model.read_data(dataset, data_dir)
+    _print_left_out(data)
+    return data
+
+
+def _print_left_out(data: "DataSet") -> None:
     for line in data.left_out:
         typer.echo(printable(f"skipped: {line}"), err=True)
-    return data
 
 
 def _layer_numbers(layers: str | None) -> list[int] | None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from faustnet.data.download import data_folder
     from faustnet.data.findings import Finding, check_data
     from faustnet.data.image_file import image_files, image_pixels, read_image
+    from faustnet.data.image_folder import read_classes
     from faustnet.data.images import Augmentation, DataSet, Images, ImageSource, Scaling
     from faustnet.data.loading import DATASETS, TEXT_SETS, absolute_name, load_data, make_shards
     from faustnet.data.memory import MEMORY, data_digest, data_in_memory
@@ -24,6 +25,7 @@ _MODULES = {
     "download": ["data_folder"],
     "findings": ["Finding", "check_data"],
     "image_file": ["image_files", "image_pixels", "read_image"],
+    "image_folder": ["read_classes"],
     "images": ["Augmentation", "DataSet", "Images", "ImageSource", "Scaling"],
     "loading": ["DATASETS", "TEXT_SETS", "absolute_name", "load_data", "make_shards"],
     "memory": ["MEMORY", "data_digest", "data_in_memory"],
@@ -58,6 +60,7 @@ __all__ = [
     "load_data",
     "make_shards",
     "obvious_findings",
+    "read_classes",
     "read_image",
     "write_tokens",
 ]

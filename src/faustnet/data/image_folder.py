@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from faustnet.data.image_file import find_images, is_ignored, open_image, read_image
+from faustnet.data.image_file import SUFFIXES, find_images, is_ignored, open_image, read_image
 from faustnet.data.images import DataSet, Images
 from faustnet.errors import FaustnetError, require
 
@@ -84,8 +84,8 @@ def find_class_files(
     All images get one shape: `shape`, (channels, height, width), or `image_size`, or one that suits the images."""
     is_split = all((folder / part).is_dir() for part in PARTS)
     classes_folder = folder / PARTS[0] if is_split else folder
-    train_files, others = _list_classes(classes_folder)
-    test_files, more = _list_classes(folder / PARTS[1]) if is_split else ({}, [])
+    train_files, others = list_classes(classes_folder)
+    test_files, more = list_classes(folder / PARTS[1]) if is_split else ({}, [])
     if unknown := sorted(set(test_files) - set(train_files)):
         raise FaustnetError(
             f"{folder} has test images but no training images of the class {unknown[0]!r}: add training images of it."
@@ -122,6 +122,19 @@ def load_folder(
     return DataSet(folder.name, found.class_names, train, test, left_out=found.left_out, paths=paths)
 
 
+def read_classes(folder: Path, shape: tuple[int, int, int]) -> tuple[dict[str, torch.Tensor], list[Path]]:
+    """Read all images in FOLDER/CLASS/…, as bytes of this shape, (n, channels, height, width) for each class. Also return
+    the files that are not images. An image that cannot be read, or is in no class folder, is an error."""
+    require(folder.is_dir(), f"{folder} is not a folder: give a folder that contains a folder of images for each class.")
+    entries = (path for path in sorted(folder.iterdir()) if not is_ignored(path.name))
+    if loose := [path for path in entries if path.suffix.lower() in SUFFIXES and not path.is_dir()]:
+        raise FaustnetError(
+            f"{loose[0]} is not in the folder of a class: move it into one, or add a single class with 'faustnet add-class'."
+        )
+    files, others = list_classes(folder, least=1)
+    return {name: torch.stack([read_image(path, shape) for path in paths]) for name, paths in files.items()}, others
+
+
 def _split(files: ClassFiles, folder: Path) -> tuple[ClassFiles, ClassFiles]:
     """Hold out about a fifth of each class for testing, by a hash of the file names: adding or removing files moves no other
     file, so that no model is tested on its training images. At least one image of a class is used for training."""
@@ -136,8 +149,9 @@ def _split(files: ClassFiles, folder: Path) -> tuple[ClassFiles, ClassFiles]:
     return train, test
 
 
-def _list_classes(folder: Path) -> tuple[ClassFiles, list[Path]]:
-    """Return the image files of every class, sorted, and the files that are not images."""
+def list_classes(folder: Path, least: int = 2) -> tuple[ClassFiles, list[Path]]:
+    """Return the image files of every class, sorted, and the files that are not images. There must be at least this number
+    of classes."""
     found, others = {}, []
     for entry in sorted(folder.iterdir()):
         if not is_ignored(entry.name) and entry.is_dir():
@@ -149,8 +163,9 @@ def _list_classes(folder: Path) -> tuple[ClassFiles, list[Path]]:
             raise FaustnetError(
                 f"{folder / name} has only folders: if {folder} is already split, rename the parts to train and test."
             )
-    if len(found) < 2:
-        raise FaustnetError(f"{folder} must contain a folder of images for each of at least two classes, got {len(found)}.")
+    if len(found) < least:
+        number = "one class" if least == 1 else "two classes"
+        raise FaustnetError(f"{folder} must contain a folder of images for each of at least {number}, got {len(found)}.")
     return found, others
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -109,14 +109,25 @@ class DataSet:
         }
         return replace(self, class_names=kept, train=train, test=test, validation=validation, paths=paths)
 
-    def with_classes(self, class_names: tuple[str, ...]) -> "DataSet":
-        """Return the data with the labels of a model that has these classes. The data need not contain all of them."""
-        if others := sorted(set(self.class_names) - set(class_names)):
+    def with_classes(
+        self, class_names: tuple[str, ...], renamed: Mapping[str, str] | None = None, removed: Collection[str] = ()
+    ) -> "DataSet":
+        """Return the data with the labels of a model that has these classes. The data need not contain all of them.
+
+        `renamed` are classes of the model by other names that they may have in the data. Images of `removed` classes are
+        left out.
+        """
+        places = {name: number for number, name in enumerate(class_names)}
+        places = {old: places[new] for old, new in (renamed or {}).items()} | places
+        left_out = set(removed) - set(places)
+        if gone := [name for name in self.class_names if name in left_out]:
+            return self._without(gone).with_classes(class_names, renamed)
+        if others := sorted(set(self.class_names) - set(places)):
             known = ", ".join(class_names)
             raise FaustnetError(
                 f"{self.name} must have only classes of the model, which are {known}, got {', '.join(others)}."
             )
-        numbers = torch.tensor([class_names.index(name) for name in self.class_names])
+        numbers = torch.tensor([places[name] for name in self.class_names])
 
         def renumbered(part: Images) -> Images:
             return Images(part.pixels, numbers[part.labels.cpu()])
@@ -124,6 +135,14 @@ class DataSet:
         validation = None if self.validation is None else renumbered(self.validation)
         train, test = renumbered(self.train), renumbered(self.test)
         return replace(self, class_names=class_names, train=train, test=test, validation=validation)
+
+    def _without(self, gone: Sequence[str]) -> "DataSet":
+        """Return the data without the classes that were removed from a model."""
+        found = self.only([name for name in self.class_names if name not in set(gone)])
+        left, named = len(found.test), ", ".join(map(repr, gone))
+        require(left > 0, f"{self.name} has no test image of the model's classes, but only of removed ones: {named}.")
+        line = f"{len(self.test) - left} test images of classes that were removed from the model: {named}"
+        return replace(found, left_out=(*self.left_out, line))
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource
 from faustnet.errors import warn
+from faustnet.estimator.classes import ChangingClassesMixin
 from faustnet.estimator.inputs import (
     array_kind,
     as_array,
     labelled,
     layer_numbers,
     positions,
-    same_kind,
     to_pixels,
 )
 from faustnet.estimator.settings import (
@@ -50,7 +50,9 @@ from faustnet.training.history import Epoch
 from faustnet.training.loop import TrainingLoop
 
 
-class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
+class FaustClassifier(
+    ChangingClassesMixin, ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator
+):
     """Classifier whose layers are each trained with their own loss: FAUST with representatives, or another method.
 
     >>> cross_val_score(FaustClassifier(random_state=0), *load_wine(return_X_y=True)).mean()
@@ -231,7 +233,7 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
     def _keep(self, model: Model, images: Images, losses: list[float]) -> None:
         self.model_ = kept(model)
         self.sharpness_ = sharpness(self.model_, images)
-        self.loss_curve_, self.n_iter_ = losses, len(losses)
+        self.loss_curve_, self.n_iter_, self._before_changes = losses, len(losses), []
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict the labels of samples. (n, …) → (n,)"""
@@ -256,19 +258,6 @@ class FaustClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transfor
         methods without references, such as the outputs of backprop, are averaged over the layers.
         """
         return torch.from_numpy(self._log_odds(X)).softmax(dim=1).numpy()
-
-    def add_class(self, name: Any, X: Any) -> "FaustClassifier":
-        """Add a class from a few samples, without training, to a FAUST method. (n, …)
-
-        Its reference is the mean of their embeddings. It becomes the last of `classes_`. The scores of the other classes do
-        not change.
-        """
-        images = self._source(X).images
-        label = same_kind(name, self.classes_)
-        self.model_ = self.model_.add_class(str(label[0]), images.all_pixels)
-        self.classes_ = np.concatenate([self.classes_, label])
-        self.seen_ = np.append(self.seen_, len(self.classes_) - 1)
-        return self
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the embeddings of samples, layer by layer. (n, …) → (n, Σ e_i)"""

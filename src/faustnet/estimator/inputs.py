@@ -60,10 +60,10 @@ def positions(labels: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.n
     return order[places], classes[order[places]] != labels
 
 
-def same_kind(name: Any, classes: np.ndarray) -> np.ndarray:
-    """Return a new label as an array of the type of the others. → (1,)"""
+def same_kind(name: Any, classes: np.ndarray, argument: str = "name") -> np.ndarray:
+    """Return a label as an array of the type of the others. → (1,)"""
     kind, known = classes.dtype.kind, type(classes[0]).__name__
     label = np.asarray([name], dtype=object if kind == "O" else None)
     if label.ndim != 1 or label.dtype.kind != kind or (kind == "O" and type(name).__name__ != known):
-        raise BadInput(f"name must be of type {known}, like the other labels, got {name!r}.")
+        raise BadInput(f"{argument} must be of type {known}, like the other labels, got {name!r}.")
     return label

@@ -55,6 +55,19 @@ class Faust(Method):
         """
         return {f"references.layer_{i}": own.unsqueeze(0) for i, own in enumerate(references)}
 
+    def updated_class(self, number: int, present: int, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return the rows of a class with other references in the tensors of the `state_dict`, by the names of the tensors.
+
+        `examples` are further scaled images of the class, (n, …), besides the `present` ones that the method already has;
+        `references` are as for `new_class`.
+        """
+        return {f"references.layer_{i}": own.unsqueeze(0) for i, own in enumerate(references)}
+
+    def blended(self, learned: Tensor, mean: Tensor, share: float) -> Tensor:
+        """Move the learned references of a class in one layer towards the mean embedding of its examples.
+        (K, e), (1, e) → (K, e)"""
+        return torch.lerp(learned, mean.expand_as(learned), share)
+
     @property
     def new_lengths(self) -> list[float] | None:
         """Length that the references of a new class are scaled to in each layer; None if they are not scaled."""
@@ -202,6 +215,11 @@ class RepresentativeMethod(FaustSharedReferences):
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
         images = repeat_rows(examples, self.count)
         return {**super().new_class(examples, references), "images": images}
+
+    def updated_class(self, number: int, present: int, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
+        own = self.images[number * self.count :][:present]
+        images = repeat_rows(torch.cat([own, examples.to(own)])[: self.count], self.count)
+        return {**super().updated_class(number, present, examples, references), "images": images}
 
 
 class FaustRepresentative(RepresentativeMethod, LocalMethod):

@@ -89,5 +89,18 @@ class FaustPrototype(FaustSharedReferences, LocalMethod):
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
         pairs = zip(references, self.new_lengths, strict=True)
         alike = [functional.normalize(own, dim=-1) * length for own, length in pairs]
+        return {**super().new_class(examples, alike), **self._as_prototypes(alike)}
+
+    def updated_class(self, number: int, present: int, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The references of the class keep their lengths."""
+        pairs = zip(references, self.references, strict=True)
+        alike = [functional.normalize(own, dim=-1) * old[number].norm(dim=-1, keepdim=True) for own, old in pairs]
+        return {**super().updated_class(number, present, examples, alike), **self._as_prototypes(alike)}
+
+    def blended(self, learned: Tensor, mean: Tensor, share: float) -> Tensor:
+        """Blend the directions, because prototypes may be much shorter than embeddings."""
+        return super().blended(functional.normalize(learned, dim=-1), functional.normalize(mean, dim=-1), share)
+
+    def _as_prototypes(self, references: Sequence[Tensor]) -> dict[str, Tensor]:
         names = [name for name, _ in self.named_parameters() if name.endswith(".prototypes")]
-        return {**super().new_class(examples, alike), **dict(zip(names, alike, strict=True))}
+        return dict(zip(names, references, strict=True))

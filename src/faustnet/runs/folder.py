@@ -134,13 +134,16 @@ class Run:
         return Model.load(self.folder / MODEL, device)
 
     def model_as_trained(self, device: torch.device = torch.device("cpu")) -> Model:
-        """Return the model. It is an error if classes were added after training, because the metrics do not cover them."""
+        """Return the model. It is an error if its classes were changed after training, except for their names, because the
+        metrics are those of the trained ones."""
         model, metrics = self.model(device), self.metrics
         self._check(METRICS, metrics["voters"] == model.method.voters)
-        if len(model.class_names) != len(metrics["confusion"]):
+        grown = len(model.class_names) > len(metrics["confusion"])
+        if grown or len(model.class_names) < len(metrics["confusion"]) or not model.class_history.as_trained:
+            how = "added to" if grown else "changed in"
             raise FaustnetError(
-                f"Classes were added to the model in {self.folder} after training, and the metrics do not cover them: "
-                "use 'faustnet evaluate', or add classes to a copy with 'faustnet add-class --out'."
+                f"Classes were {how} the model in {self.folder} after training, and the metrics do not cover them: "
+                "use 'faustnet evaluate', or change classes in a copy with --out, for example of 'faustnet add-class'."
             )
         return model
 

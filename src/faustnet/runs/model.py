@@ -1,6 +1,6 @@
 """Trained models: a method with its classes, and the shape and the scaling of its images, or the tokeniser of its texts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
 from faustnet.nn.references import REFERENCE_KINDS, known_score
+from faustnet.runs.class_changes import renamed, undone, with_classes, with_images, without_class
+from faustnet.runs.class_history import ClassHistory, ClassInfo
 from faustnet.runs.inputs import OF_TEXTS, Inputs, check_range, input_images
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
-from faustnet.runs.new_class import check_new_class, load_with_class
 from faustnet.runs.own import OwnMethod
 from faustnet.runs.prediction import UNKNOWN, EarlyPrediction, Prediction
 from faustnet.runs.recipes import DataSettings, Recipe, as_table, recipe_from
@@ -56,6 +57,7 @@ class Model:
     threshold: float | None = None  # of rejection, set by `calibrate`: images with a lower first-layer score are rejected
     tokeniser: Tokeniser | None = None  # of texts
     own: OwnMethod | None = None  # builds the method, if the recipe does not describe it
+    history: ClassHistory | None = None  # of classes that were changed after training; None if there were no changes
 
     @classmethod
     def fresh(
@@ -98,8 +100,23 @@ class Model:
         return self.tokeniser.vocabulary if self.tokeniser else 0
 
     def known(self, data: DataSet) -> DataSet:
-        """Return the data with the labels of this model. The data need not contain all of its classes."""
-        return data.with_classes(self.class_names)
+        """Return the data with the labels of this model. The data need not contain all of its classes. Classes that were
+        renamed after training may have their old names in the data, and images of removed classes are left out."""
+        history = self.class_history
+        return data.with_classes(self.class_names, history.renamed(self.class_names), history.removed)
+
+    @property
+    def class_history(self) -> ClassHistory:
+        """Where the classes come from, and their changes after training."""
+        return self.history or ClassHistory.of_trained(self.class_names)
+
+    @property
+    def classes(self) -> list[ClassInfo]:
+        """The classes: number, name, references per layer, whether they were learned in training, and the number of images
+        that were added later."""
+        count = self.method.count if isinstance(self.method, Faust) else None
+        pairs = enumerate(zip(self.class_names, self.class_history.records, strict=True))
+        return [ClassInfo(i, name, count, one.trained_as is not None, one.examples) for i, (name, one) in pairs]
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -118,10 +135,13 @@ class Model:
     def read_data(self, dataset: str | None = None, data_dir: Path | None = None) -> DataSet:
         """Read the data that it was trained on, or another data set with its classes. Images in a folder are resized, and
         texts are encoded by the model's tokeniser."""
-        found = self.load_data(dataset or self.recipe.dataset, self.recipe.data, data_dir)
+        return self.checked_data(self.load_data(dataset or self.recipe.dataset, self.recipe.data, data_dir))
+
+    def checked_data(self, data: DataSet) -> DataSet:
+        """Return the data with the labels of this model, if their pixels have its range."""
         if self.of_bytes:
-            check_range(found.test, found.name)
-        return self.known(found)
+            check_range(data.test, data.name)
+        return self.known(data)
 
     def load_data(self, dataset: str, settings: DataSettings, data_dir: Path | None) -> DataSet:
         """Read a data set with any classes for this model."""
@@ -207,17 +227,35 @@ class Model:
         "k-means", the examples closest to the cluster centres; or "examples", the first examples. Nothing else changes, but
         a calibrated model has to be calibrated again.
         """
-        method = self._faust("Adding a class")
-        check_new_class(name, self.class_names)
-        require(kind in REFERENCE_KINDS, f"kind must be {' or '.join(REFERENCE_KINDS)}, got {kind!r}.")
-        images = self.images(pixels)
-        what = "pixels" if self.tokeniser is None else "texts"
-        require(len(images) > 0, f"{what} must contain at least one example of {name!r}, got none.")
-        with seeded(0):  # k-means draws random numbers
-            larger = self.untrained(len(self.class_names) + 1).to(_dtype(method))
-            load_with_class(larger, method, self.source(images), kind)
-        grown = replace(self, method=larger.eval(), class_names=(*self.class_names, name), threshold=None)
-        return grown.to(images.labels.device)
+        return with_classes(self, self._faust("Adding a class"), {name: pixels}, kind)
+
+    def add_classes(self, examples: Mapping[str, Inputs], kind: str = REFERENCE_KINDS[0]) -> "Model":
+        """Return a copy of this model with additional classes, from the examples of each, like `add_class` for all of them
+        at once."""
+        return with_classes(self, self._faust("Adding classes"), examples, kind)
+
+    def add_images(self, name: str, pixels: Inputs) -> "Model":
+        """Return a copy of this model in which a class has more examples, without training. For FAUST only.
+
+        The references of an added class are computed again, in the same way, from all examples that it ever got. A learned
+        reference r becomes (100 · r + Σ f) / (100 + n), where f are the embeddings of the n images added so far: it counts
+        as 100 examples. A calibrated model has to be calibrated again.
+        """
+        return with_images(self, self._faust("Adding images to a class"), name, pixels)
+
+    def rename_class(self, name: str, new: str) -> "Model":
+        """Return a copy of this model in which a class has another name."""
+        return renamed(self, name, new)
+
+    def remove_class(self, name: str) -> "Model":
+        """Return a copy of this model without a class. For FAUST only. The scores of the other classes do not change, but a
+        calibrated model has to be calibrated again."""
+        return without_class(self, self._faust("Removing a class"), name)
+
+    def undo_classes(self) -> "Model":
+        """Return this model as it was before the last `add_class`, `add_classes`, `add_images`, `rename_class` or
+        `remove_class`, with the rejection threshold of that time. The last 100 changes can be undone, one by one."""
+        return undone(self)
 
     def calibrate(self, pixels: Inputs, accept: float = 0.95) -> "Model":
         """Return this model with a threshold for `predict(…, reject=True)`.

@@ -12,6 +12,7 @@ from faustnet.data import Scaling, Tokeniser
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Method
 from faustnet.nn.old_names import current_names
+from faustnet.runs.class_file import OF_HISTORY, history_contents, read_history
 from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.runs.tensor_file import ABOUT, Tensors, is_intact, pack
 from faustnet.system.randomness import seeded
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from faustnet.runs.model import Model
 
 FORMAT = 1
+OTHERS = ("scaling.", *OF_HISTORY)  # prefixes of the tensors that are not of the method
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
 
 
@@ -37,6 +39,9 @@ def file_contents(model: "Model") -> bytes:
         "threshold": model.threshold,
         "tokeniser": model.tokeniser and model.tokeniser.to_json(),
     }
+    if model.history is not None:
+        about["classes"], kept = history_contents(model.history)
+        tensors |= kept
     return pack(tensors, about)
 
 
@@ -56,7 +61,7 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
         threshold = None if threshold is None else float(threshold)
         intact = is_intact(tensors, about)
         scaling = None if tokeniser else _scaling(tensors, shape[0])
-        weights = {name.removeprefix("method."): tensor for name, tensor in tensors.items() if name[:8] != "scaling."}
+        weights = {name.removeprefix("method."): tensor for name, tensor in tensors.items() if not name.startswith(OTHERS)}
         if len(recipe.network.widths) > len(weights):
             raise ValueError("it has fewer tensors than layers")
         vocabulary = tokeniser.vocabulary if tokeniser else 0
@@ -64,6 +69,7 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
             empty = recipe.build_method(shape, len(names), vocabulary)
         weights = current_names(weights, empty)
         check_weights(empty, weights, source)
+        history = read_history(about["classes"], tensors, names, empty) if "classes" in about else None
         with seeded(0):
             method = recipe.build_method(shape, len(names), vocabulary).to(dtype)
     except MALFORMED as error:
@@ -74,7 +80,7 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
     method.load_state_dict(weights)
     return {
         "recipe": recipe, "method": method.eval(), "class_names": names, "shape": shape, "scaling": scaling,
-        "of_bytes": of_bytes, "threshold": threshold, "tokeniser": tokeniser,
+        "of_bytes": of_bytes, "threshold": threshold, "tokeniser": tokeniser, "history": history,
     }  # fmt: skip
 
 

@@ -204,6 +204,14 @@ def validation_split(recipe: Recipe, data: DataSet) -> tuple[Images, Images]:
     return data.train.split(share, seed=0) if share else (data.train, data.test)
 
 
+def held_out_images(model: Model, dataset: str | None, data_dir: Path | None) -> DataSet:
+    """Return images of the model's classes that it was not trained on, as the test images of a data set: the test images of
+    another data set, or the validation images of its training."""
+    found = model.load_data(dataset or model.recipe.dataset, model.recipe.data, data_dir)
+    images = found.test if dataset else validation_split(model.recipe, found)[1]  # before any class is left out
+    return model.checked_data(replace(found, test=images, paths=None))
+
+
 def _open_to_resume(folder: Path, recipe: Recipe, change_epochs: bool) -> Run:
     run = Run.open(folder)
     for key, (begun, asked) in differences(run.recipe, recipe).items():

@@ -1,0 +1,38 @@
+"""Changes of a stored model that are written whole or not at all, and of which none is lost."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+
+from faustnet.errors import FaustnetError
+from faustnet.runs.folder import MODEL, Run, model_at
+from faustnet.runs.model import Model
+from faustnet.system.files import write_whole
+from faustnet.system.locks import folder_lock
+
+
+def change_stored_model(
+    path: Path, change: Callable[[Model], Model], device: torch.device, out: Path | None = None
+) -> tuple[Model, Model]:
+    """Read the model of a run folder or a model file, change it, and write it back or to the file `out`. Return the model
+    before and after.
+
+    If the model is written back, this process holds the lock of its folder from reading to writing. It is an error if
+    another process holds it.
+    """
+    stored = path if path.is_file() else Run.open(path).folder / MODEL
+    replaced = out is None or out.absolute() == stored.absolute()
+    with folder_lock(stored.parent) if replaced else nullcontext():
+        model = model_at(path, device)
+        changed = change(model)
+        target = out or stored
+        try:
+            write_whole(target, changed.to_bytes())
+        except OSError as error:
+            reason = error.strerror or error
+            raise FaustnetError(
+                f"{target} could not be written ({reason}): free disk space, or choose another path."
+            ) from None
+    return model, changed
