@@ -23,8 +23,9 @@ from faustnet.losses import (
     triplet_loss,
     tuplet_loss,
 )
-from faustnet.nn.batched import _BatchedProduct, _FirstAndOthersProduct
+from faustnet.nn.batched import BatchedLinear, StackedParameter
 from faustnet.nn.row_shard import RowShard
+from faustnet.nn.side_stream import SideStream
 
 Loss = Callable[[torch.Tensor], torch.Tensor]
 
@@ -394,10 +395,15 @@ def one_rank() -> Iterator[RowShard]:
 def test_functions_with_a_gradient_of_their_own_refuse_a_second_derivative(function: str, one_rank: RowShard) -> None:
     rows, weight, entry = random(2, 6, 5), random(2, 4, 5).requires_grad_(), random(1, 4, 5).requires_grad_()
     gain = torch.ones(5, dtype=torch.float64, requires_grad=True)
+
+    def product(parts: list[torch.Tensor], *weights: torch.Tensor) -> torch.Tensor:
+        stacked = [StackedParameter("weight", slice(0, 2), one, one) for one in weights]
+        return BatchedLinear(stacked, gain, SideStream(torch.device("cpu"))).product(parts)
+
     outputs = {
         "reference tuplet": lambda: reference_tuplet_loss(weight, torch.tensor([[0, 1]] * 2), 2, 0.3),
-        "stacked product": lambda: _BatchedProduct.apply(rows, weight),
-        "entry product": lambda: _FirstAndOthersProduct.apply(rows[:1], rows, entry, weight),
+        "stacked product": lambda: product([rows], weight),
+        "entry product": lambda: product([rows[:1], rows], entry, weight),
         "batch norm": lambda: one_rank.batch_norm(weight.flatten(0, 1)[:6], gain, gain, 1e-5),
     }
     (first,) = torch.autograd.grad(outputs[function]().square().sum(), weight, create_graph=True)
