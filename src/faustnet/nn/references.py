@@ -155,7 +155,9 @@ def reference_scores(embedding: Tensor, references: Tensor, scale: float) -> Ten
     classes, count, size = references.shape
     distances = squared_distances(embedding, references.reshape(classes * count, size))
     nearest = soft_minimum(distances.view(-1, classes, count), scale)
-    return -nearest.clamp_min(0).sqrt()  # rounding can make a distance slightly negative
+    if not nearest.requires_grad:
+        return nearest.clamp_min_(0).sqrt_().neg_()
+    return -nearest.clamp_min(0).sqrt()  # rounding can make a soft minimum slightly negative
 
 
 def known_score(scores: Tensor) -> Tensor:
