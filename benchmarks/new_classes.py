@@ -139,9 +139,9 @@ print([(one.name, one.learned, one.images) for one in model.classes])
 
 - **More examples.** The references of an added class are computed again from all examples that it ever got, as if all of
   them had been given at once. The model file keeps the sum of their embeddings, not the images. A learned reference *r*
-  counts as 100 examples: after *n* images with embeddings *f*, it is (100 *r* + Σ *f*) / (100 + *n*). So a few unusual images
-  do not spoil a class that was learned from many. For `faust-prototype`, the formula is for directions, and the lengths of
-  references stay.
+  counts as 100 examples: after *n* images with embeddings *f*, it is (100 *r* + Σ *f*) / (100 + *n*). So a few unusual
+  images do not spoil a class that was learned from many. For `faust-prototype`, the formula is for directions, and the
+  lengths of references stay.
 - **Data.** After a class is renamed, data sets may use its old name or its new one. `evaluate` and `calibrate` leave out
   images of removed classes, and the confusion matrix has no row and no column for them.
 - **Rejection.** A renamed class keeps the threshold of `calibrate`. Every other change removes it: calibrate again.
