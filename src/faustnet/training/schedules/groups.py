@@ -132,9 +132,9 @@ class BatchedGroup(LayerGroup):
         if losses.requires_grad:
             losses.backward(self.ones)
         activation = activation.detach()
+        self.batched.side.join()  # before inputs are overwritten, which gradients in the side stream are computed from
         self._move_on(activation[:-1], in_place)
         self.output = activation[-1]
-        self.batched.side.join()
 
     def _move_on(self, activations: Tensor, in_place: bool) -> None:
         """Set the inputs of all layers but the first. (n − 1, R, inputs)"""
