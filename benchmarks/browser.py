@@ -31,3 +31,14 @@ def chromium(folder: Path) -> Iterator[Any]:
         yield driver
     finally:
         driver.quit()
+
+
+def set_width(driver: Any, width: int) -> None:
+    """Give the window this width, in pixels."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def messages(driver: Any) -> list[str]:
+    """Return what pages wrote to the console since the last call."""
+    return [entry["message"] for entry in driver.get_log("browser")]

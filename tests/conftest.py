@@ -19,6 +19,7 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2**32:
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported: its kernels then run on the CPU
 
 import processes
+from browser import chromium, is_installed
 from faustnet.cli import main
 from faustnet.data import DataSet, ImageSource, Scaling, load_data
 from faustnet.methods import Method, build
@@ -154,3 +156,12 @@ def faustnet(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
         return Answer(int(exit_.value.code or 0), captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    if not is_installed():
+        pytest.skip("chromium and chromedriver are not installed")
+    with chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 import faustnet as library
-from browser import chromium, is_installed
+from browser import messages, set_width
 from conftest import Answer
 from faustnet.data import DataSet, Images, Tokeniser, load_data
 from faustnet.errors import FaustnetError
@@ -122,21 +122,8 @@ class Page:
                     self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
 
     def resize(self, width: int) -> None:
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        set_width(self.driver, width)
         self.wait_for(f"innerWidth === {width}")
-
-    def messages(self) -> list[str]:
-        return [entry["message"] for entry in self.driver.get_log("browser")]
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    if not is_installed():
-        pytest.skip("chromium and chromedriver are not installed")
-    with chromium(tmp_path_factory.mktemp("chromium")) as driver:
-        yield driver
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +142,7 @@ def page(driver: Any, written: str, tmp_path: Path) -> Iterator[Page]:
     """A test that made the page complain, or load something, fails."""
     page = Page(driver, written, tmp_path)
     yield page
-    assert page.messages() == []
+    assert messages(page.driver) == []
     assert page.run("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
 
 
@@ -189,7 +176,7 @@ def test_every_layer_agrees_with_pytorch_on_1000_images_of_mnist(
     pixels = mnist.test.pixels[:1000]
     page.send(pixels)
     check_scores(page.predict(), model, pixels)
-    assert page.messages() == []
+    assert messages(page.driver) == []
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -206,7 +193,7 @@ def test_every_kind_of_layer_and_method_agrees_with_pytorch(name: str, digits: D
     check_scores(page.predict(), model.add_class("new", pixels[:3]), pixels)
     page.run("play.model.reset()")
     check_scores(page.predict(), model, pixels)
-    assert page.messages() == []
+    assert messages(page.driver) == []
 
 
 def test_the_page_fits_screens_of_any_width(page: Page) -> None:
@@ -373,7 +360,7 @@ def test_the_page_refers_to_nothing_outside_and_names_are_only_shown(
     page = Page(driver, content, tmp_path)
     assert page.run("return document.querySelectorAll('b').length") == 2 * 10  # those of the page itself
     assert page.run("return document.querySelector('.distances b').textContent") == NASTY
-    assert page.messages() == []
+    assert messages(page.driver) == []
 
 
 def test_a_model_of_one_class(digits: DataSet, driver: Any, tmp_path: Path) -> None:
@@ -381,7 +368,7 @@ def test_a_model_of_one_class(digits: DataSet, driver: Any, tmp_path: Path) -> N
     data = DataSet("zeros", ("0",), *(Images(part.pixels[:100], part.labels[:100]) for part in zeros))
     page = Page(driver, render_play(PageModel.of(ready_model(data, {})), data), tmp_path)
     page.run("play.pad.setImage(play.pad.pixels()); play.refresh()")
-    assert (page.text("answer"), page.messages()) == ("0", [])
+    assert (page.text("answer"), messages(page.driver)) == ("0", [])
 
 
 def test_the_command_writes_the_page(faustnet: Command, run: Run, written: str, tmp_path: Path) -> None:

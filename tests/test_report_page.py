@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import faustnet as library
-from browser import chromium, is_installed
+from browser import messages, set_width
 from faustnet.data import DataSet
 from faustnet.report.page import render_page
 from faustnet.runs.analysis import inspect_run
@@ -102,21 +102,8 @@ class Browser:
         return self.run(f"return {rows}.map((row) => [...row.cells].map((cell) => cell.textContent))")
 
     def resize(self, width: int) -> None:
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        set_width(self.driver, width)
         self.wait_for(lambda: self.run("return innerWidth") == width)
-
-    def messages(self) -> list[str]:
-        return [entry["message"] for entry in self.driver.get_log("browser")]
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    if not is_installed():
-        pytest.skip("chromium and chromedriver are not installed")
-    with chromium(tmp_path_factory.mktemp("chromium")) as driver:
-        yield driver
 
 
 @pytest.fixture
@@ -125,7 +112,7 @@ def browser(driver: Any, facts: list[Facts], tmp_path: Path) -> Iterator[Browser
     (tmp_path / "report.html").write_text(render_page(facts), encoding="utf-8")
     browser = Browser(driver, tmp_path / "report.html")
     yield browser
-    assert browser.messages() == []
+    assert messages(browser.driver) == []
     assert browser.run("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
 
 
@@ -356,7 +343,7 @@ def test_texts_tables_and_methods_without_references(driver: Any, tmp_path: Path
         label = browser.text("#gallery button")
         assert label.startswith(about["texts"][0] if kind == "text" else "row 1" if kind == "row" else "")
     assert len(browser.run("return document.getElementById('early-exit').data")) == 2  # not forward-forward
-    assert browser.messages() == []
+    assert messages(browser.driver) == []
 
 
 def test_harmful_names_are_only_shown(driver: Any, facts: list[Facts], tmp_path: Path) -> None:
@@ -370,4 +357,4 @@ def test_harmful_names_are_only_shown(driver: Any, facts: list[Facts], tmp_path:
     assert html.escape("</script><b>") in written
     for selector in ("#map .legendtext", ".confusion tbody th", "#scores tbody th", ".by-class tbody th"):
         assert browser.text(selector).strip() == NASTY.strip()
-    assert browser.messages() == []
+    assert messages(browser.driver) == []

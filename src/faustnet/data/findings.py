@@ -143,7 +143,7 @@ def _copies(part: _Part, names: Sequence[str], noun: str) -> list[Finding]:
 def copies_finding(
     part: str, class_name: str, copies: int, size: int, noun: str, examples: tuple[Example, ...] = ()
 ) -> Finding:
-    """Return the finding that so many of the images of a class are copies of one image."""
+    """Return the finding that a class contains copies of one image."""
     number = f"All {size:,}" if copies == size else f"{copies:,} of the {size:,}"
     message = (
         f"{number} {ADJECTIVES.get(part, part)} {noun} of {class_name!r} are copies of one {noun[:-1]}: replace them by "

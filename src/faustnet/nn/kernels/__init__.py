@@ -8,10 +8,9 @@ is imported, they run on CPU tensors too, slowly, which the tests use.
 from faustnet.nn.kernels.blocks import block_means
 from faustnet.nn.kernels.relu_norm import WIDEST, relu_norm
 from faustnet.nn.kernels.tuplet import MOST_REFERENCES, reference_tuplet, scale_layers
-from faustnet.nn.kernels.update import BLOCK, Rule, update
+from faustnet.nn.kernels.update import Rule, update
 
 __all__ = [
-    "BLOCK",
     "MOST_REFERENCES",
     "WIDEST",
     "Rule",

@@ -2,7 +2,6 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
@@ -15,6 +14,7 @@ from faustnet.nn.batched import BatchedLayers, StackedParameter
 from faustnet.nn.layers import Layer
 from faustnet.nn.structure import Structure, copy_into, detached, map_tensors, tensors
 from faustnet.training.optimisers import Optimiser, Updates
+from faustnet.training.schedules.layer_attributes import attributes, changed_attribute
 from faustnet.training.schedules.step_graph import buffers_in_place
 
 
@@ -290,42 +290,6 @@ class OwnOptimiserLayer(AnyLayer):
 
     def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
         yield from ()
-
-
-def attributes(module: nn.Module) -> dict[str, object]:
-    """Return what the modules of a layer keep outside of parameters and buffers, by name."""
-    hidden = ("_parameters", "_buffers", "_modules", "training")
-    return {
-        f"{name}.{key}" if name else key: _contents(value)
-        for name, part in module.named_modules()
-        for key, value in vars(part).items()
-        if key not in hidden
-    }
-
-
-def _contents(value: object) -> object:
-    """Return a value that is equal to an attribute's earlier one only if the attribute was not changed, also in place."""
-    if isinstance(value, Tensor):
-        return id(value), value._version
-    if isinstance(value, list | deque):
-        return tuple(map(id, value))
-    if isinstance(value, dict):
-        return tuple((key, id(entry)) for key, entry in value.items())
-    if isinstance(value, set):
-        return tuple(sorted(map(id, value)))
-    return value
-
-
-def changed_attribute(before: dict[str, object], after: dict[str, object]) -> str | None:
-    """Return the name of an attribute that was set to something else."""
-    for name, value in after.items():
-        if name not in before:
-            return name
-        old = before[name]
-        plain = isinstance(value, int | float | str | bool | tuple) and type(value) is type(old)
-        if value is not old and not (plain and value == old):
-            return name
-    return None
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
