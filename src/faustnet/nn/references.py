@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from faustnet.errors import require
 from faustnet.losses import soft_minimum, squared_distances
 from faustnet.nn.modules import one_hot
+from faustnet.nn.search import MANY, scores_in_pieces
 from faustnet.system.devices import has_triton
 
 KMEANS_ROUNDS = 30
@@ -160,6 +161,8 @@ def reference_scores(embedding: Tensor, references: Tensor, scale: float) -> Ten
 
         if classes <= kernels.MOST_REFERENCES:
             return kernels.reference_scores(embedding, references.squeeze(1))
+    if plain and classes * count >= MANY and not torch.compiler.is_exporting():
+        return scores_in_pieces(embedding, references, scale)
     distances = squared_distances(embedding, references.reshape(classes * count, size))
     nearest = soft_minimum(distances.view(-1, classes, count), scale)
     if not nearest.requires_grad:

@@ -12,7 +12,7 @@ from faustnet.data import DataSet, Images, ImageSource, Scaling, Tokeniser, load
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
-from faustnet.nn.references import REFERENCE_KINDS, known_score
+from faustnet.nn.references import REFERENCE_KINDS
 from faustnet.runs.class_changes import renamed, undone, with_classes, with_images, without_class
 from faustnet.runs.class_history import ClassHistory, ClassInfo
 from faustnet.runs.inputs import OF_TEXTS, Inputs, check_range, input_images
@@ -26,6 +26,7 @@ from faustnet.training.evaluation import (
     all_scores,
     chunks,
     collect_answers,
+    decide,
     early_exits_of,
     evaluating,
     evaluation_of,
@@ -181,20 +182,18 @@ class Model:
     def predict(self, pixels: Inputs, layers: Sequence[int] | None = None, *, reject: bool = False) -> list[Prediction]:
         """Predict the class of each image, from all layers or from those in `layers`, numbered from 1. With `reject`,
         images that the threshold of `calibrate` rejects are "unknown"."""
-        scores = self.scores(pixels)
-        best = self.method.joined(scores, layers).max(dim=1)
-        votes = scores.argmax(dim=2).T.tolist()
-        names = [self.class_names[number] for number in best.indices.tolist()]
+        found = decide(self.method, self.source(self.images(pixels)), layers)
+        names = [self.class_names[number] for number in found.classes.tolist()]
         if reject:
             if self.threshold is None:
                 raise FaustnetError(
                     "This model has no rejection threshold yet: run 'faustnet calibrate RUN' or call Model.calibrate first."
                 )
-            accepted = (known_score(scores) >= self.threshold).tolist()
+            accepted = (found.known >= self.threshold).tolist()
             names = [name if known else UNKNOWN for name, known in zip(names, accepted, strict=True)]
         return [
             Prediction(name, score, [self.class_names[vote] for vote in voters])
-            for name, score, voters in zip(names, best.values.tolist(), votes, strict=True)
+            for name, score, voters in zip(names, found.scores.tolist(), found.alone.T.tolist(), strict=True)
         ]
 
     def predict_early(self, pixels: Inputs, threshold: float) -> list[EarlyPrediction]:
@@ -272,7 +271,7 @@ class Model:
             UNKNOWN not in self.class_names,
             f"No class may be named {UNKNOWN!r}, the prediction for rejected images: rename it and train again.",
         )
-        near = known_score(self.scores(pixels))
+        near = decide(self.method, self.source(self.images(pixels))).known
         require(len(near) > 0, "pixels must contain at least one image of a class of the model, got none.")
         return replace(self, threshold=threshold_accepting(near, accept))
 

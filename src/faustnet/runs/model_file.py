@@ -74,7 +74,9 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
         check_weights(method, weights, source)
         history = read_history(about["classes"], tensors, names, method) if "classes" in about else None
     except AllocationLimitError:
-        raise FaustnetError(f"{source} does not match its recipe: the recipe describes a much larger model. Train again.") from None
+        raise FaustnetError(
+            f"{source} does not match its recipe: the recipe describes a much larger model. Train again."
+        ) from None
     except MALFORMED as error:
         raise FaustnetError(
             f"{source} is not a faustnet model, or is damaged ({error!r}): copy it again, or train again."
