@@ -1,6 +1,9 @@
 """Predictions among many classes, whose references are compared in pieces."""
 
+import copy
 import math
+import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from faustnet.methods import METHODS, PredictionSettings, build
 from faustnet.methods.faust import Faust
 from faustnet.nn import search
 from faustnet.nn.architectures import NetworkSettings
-from faustnet.nn.references import known_score, reference_scores
+from faustnet.nn.references import References, known_score, reference_scores
 from faustnet.nn.search import MANY, Decisions, decisions_from, nearest_classes
 from faustnet.training import evaluation
 from faustnet.training.evaluation import chunks
@@ -28,6 +31,10 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def random_references(count: int) -> list[Tensor]:
     return [torch.randn(CLASSES, count, size) for size in (8, 6)]
+
+
+def with_squares(references: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    return [(layer, layer.square().sum(dim=2)) for layer in references]
 
 
 def assert_same(found: Decisions, expected: Decisions) -> None:
@@ -56,7 +63,7 @@ def test_the_search_finds_what_all_scores_give(count: int, weights: list[float],
     torch.manual_seed(0)
     references = random_references(count)
     embeddings = [torch.randn(sides * 5, size) for size in (8, 6)]
-    found = nearest_classes(embeddings, references, weights, 0.3, sides)
+    found = nearest_classes(embeddings, with_squares(references), weights, 0.3, sides)
     votes = torch.stack([reference_scores(e, r, 0.3) for e, r in zip(embeddings, references, strict=True)])
     assert_same(found, decisions_from(votes.unflatten(1, (sides, 5)).mean(dim=1), weights))
 
@@ -64,7 +71,7 @@ def test_the_search_finds_what_all_scores_give(count: int, weights: list[float],
 def test_of_equal_classes_the_first_is_predicted() -> None:
     references = [torch.ones(CLASSES, 1, 8)]
     references[0][:3] = 2
-    found = nearest_classes([torch.ones(2, 8)], references, [1.0], 1.0, 1)
+    found = nearest_classes([torch.ones(2, 8)], with_squares(references), [1.0], 1.0)
     assert found.classes.tolist() == [3, 3]
     assert found.scores.tolist() == [0, 0]
 
@@ -72,7 +79,7 @@ def test_of_equal_classes_the_first_is_predicted() -> None:
 def test_an_image_at_a_reference_has_a_finite_score() -> None:
     torch.manual_seed(0)
     references = 100 * torch.randn(CLASSES, 1, 8)
-    found = nearest_classes([references[:, 0]], [references], [1.0], 1.0, 1)
+    found = nearest_classes([references[:, 0]], with_squares([references]), [1.0], 1.0)
     assert found.classes.tolist() == list(range(CLASSES))
     assert found.scores.isfinite().all()
     assert found.scores.max() <= 0
@@ -108,6 +115,46 @@ def test_a_class_with_its_own_scores_is_predicted_by_them() -> None:
     images = torch.randn(5, 1, 4, 4)
     with evaluation.evaluating(method):
         assert torch.equal(method.decide(images, [1.0]).classes, method.votes(images)[0].argmax(dim=1))
+
+
+def change_in_place(references: References) -> References:
+    references.layer_1[3] += 1  # type: ignore[index, operator]
+    return references
+
+
+def change_by_name(references: References) -> References:
+    references.layer_1 = references.layer_1 + 1  # type: ignore[operator]
+    return references
+
+
+def load_others(references: References) -> References:
+    state = {name: tensor + 1 for name, tensor in references.state_dict().items()}
+    references.load_state_dict(state)
+    return references
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        change_in_place,
+        change_by_name,
+        load_others,
+        lambda references: references.double(),
+        lambda references: change_in_place(copy.deepcopy(references)),
+        lambda references: change_in_place(pickle.loads(pickle.dumps(references))),
+        lambda references: references.set([torch.ones(CLASSES, 8), torch.ones(CLASSES, 6)]) or references,
+    ],
+)
+def test_lengths_are_always_those_of_the_present_references(change: Callable[[References], References]) -> None:
+    torch.manual_seed(0)
+    references = References(CLASSES, 1, [8, 6])
+    references.set(random_references(1))
+    first = references.with_squares()
+    assert all(one[1] is other[1] for one, other in zip(first, references.with_squares(), strict=True))
+    changed = change(references)
+    for layer, (vectors, squares) in zip(changed, changed.with_squares(), strict=True):
+        assert vectors is layer
+        torch.testing.assert_close(squares, layer.square().sum(dim=2))
 
 
 def test_few_images_are_scored_at_once_if_there_are_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ class Faust(Method):
         self.check_ready()
         views = [x, x.flip(-1)] if self.prediction.mirror else [x]
         embeddings = [torch.cat(sides) for sides in zip(*map(self.network.embeddings, views), strict=True)]
-        return nearest_classes(embeddings, list(self.references), weights, self.scale, len(views))
+        return nearest_classes(embeddings, self.references.with_squares(), weights, self.scale, len(views))
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return what a new class adds to each tensor of the `state_dict`, by the names of the tensors.

@@ -1,15 +1,16 @@
 """Search for the nearest classes of images among many references, in pieces that fit in a CPU's cache."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from faustnet.losses import soft_minimum, squared_distances
+from faustnet.losses import goodness, soft_minimum
+from faustnet.losses.formulas import exact
 
 MANY = 512  # references from which on they are compared in pieces
-PIECE_SCORES, PIECE_VALUES = 2**19, 2**20  # of a piece: scores, and values of references
+PIECE_SCORES, PIECE_VALUES = 2**19, 2**20  # of a piece: scores, or values of references
 
 
 @dataclass(frozen=True)
@@ -29,45 +30,57 @@ def decisions_from(votes: Tensor, weights: Sequence[float]) -> Decisions:
     return Decisions(best.indices, best.values, votes.argmax(dim=2), votes[0].amax(dim=-1))
 
 
-def piece_of_classes(images: int, references: Tensor) -> int:
-    """Return the number of classes that are compared at once with a number of images. (C, K, e)"""
-    _, count, size = references.shape
-    return max(1, min(PIECE_SCORES // max(1, count * images), PIECE_VALUES // (count * size)))
-
-
-def piece_scores(embedding: Tensor, references: Tensor, scale: float) -> Tensor:
+def piece_scores(embedding: Tensor, references: Tensor, scale: float, squares: Tensor | None = None) -> Tensor:
     """Return `reference_scores` with the images along the last dimension, where their number does not slow down the
-    product. (B, e), (C, K, e) → (C, B)"""
-    distances = squared_distances(references.flatten(0, 1), embedding).unflatten(0, references.shape[:2])  # (C, K, B)
-    nearest = soft_minimum(distances.transpose(1, 2), scale)
+    product. `squares` are the squared lengths of the references, if they are known. (B, e), (C, K, e), (C, K) → (C, B)"""
+    classes, count, _ = references.shape
+    embedding = exact(embedding)
+    distances = torch.matmul(references.flatten(0, 1), (-2 * embedding).mT)
+    distances.add_(squared_lengths(references).view(-1, 1) if squares is None else squares.reshape(-1, 1))
+    distances.add_(goodness(embedding)).clamp_min_(0)
+    if count == 1:
+        return distances.sqrt_().neg_()
+    nearest = soft_minimum(distances.view(classes, count, -1).transpose(1, 2), scale)
     return nearest.clamp_min_(0).sqrt_().neg_()  # rounding can make a soft minimum slightly negative
+
+
+def squared_lengths(references: Tensor) -> Tensor:
+    """Return the squared length of each reference, in pieces, because squares need as much memory as references.
+    (C, K, e) → (C, K)"""
+    step = max(1, PIECE_VALUES // references[0].numel())
+    return torch.cat([goodness(part) for part in references.split(step)])
 
 
 def scores_in_pieces(embedding: Tensor, references: Tensor, scale: float) -> Tensor:
     """`reference_scores` without gradients for many references. Only the result needs memory. (B, e), (C, K, e) → (B, C)"""
-    step = piece_of_classes(len(embedding), references)
+    step = max(1, PIECE_VALUES // references[0].numel())
     return torch.cat([piece_scores(embedding, part, scale) for part in references.split(step)]).T
 
 
 def nearest_classes(
-    embeddings: Sequence[Tensor], references: Sequence[Tensor], weights: Sequence[float], scale: float, sides: int
+    embeddings: Sequence[Tensor],
+    references: Sequence[tuple[Tensor, Tensor]],
+    weights: Sequence[float],
+    scale: float,
+    sides: int = 1,
 ) -> Decisions:
     """Predict images from their embeddings in each layer, without gradients. There is no tensor of all scores.
 
     Args:
         embeddings: Of each layer, (sides · n, e_i): those of the images, then those of their mirror images.
-        references: Of each layer, (C, K, e_i).
+        references: Of each layer, (C, K, e_i), with their `squared_lengths`, (C, K).
         weights: Weight of each layer.
         scale: Factor of the squared distances in the soft minimum over K.
         sides: 2 if there are mirror images, whose scores are averaged with those of the images; otherwise 1.
     """
-    step = min(piece_of_classes(len(embeddings[0]), layer) for layer in references)
-    alone = [_Best() for _ in references]
-    joined = _Best()
-    for first, parts in _pieces(references, step):
+    classes, count, _ = references[0][0].shape
+    step = max(1, PIECE_SCORES // max(1, count * len(embeddings[0])))
+    alone, joined = [_Best() for _ in references], _Best()
+    for first in range(0, classes, step):
         total: Tensor | None = None
-        for own, embedding, part, weight in zip(alone, embeddings, parts, weights, strict=True):
-            scores = piece_scores(embedding, part, scale)
+        for own, embedding, (vectors, squares), weight in zip(alone, embeddings, references, weights, strict=True):
+            part = slice(first, first + step)
+            scores = piece_scores(embedding, vectors[part], scale, squares[part])
             if sides > 1:
                 scores = scores.unflatten(1, (sides, -1)).mean(dim=1)
             own.update(scores, first)
@@ -78,12 +91,6 @@ def nearest_classes(
         assert total is not None  # a layer has a weight
         joined.update(total, first)
     return Decisions(joined.classes, joined.scores, torch.stack([own.classes for own in alone]), alone[0].scores)
-
-
-def _pieces(references: Sequence[Tensor], step: int) -> Iterator[tuple[int, Sequence[Tensor]]]:
-    """Yield the number of the first class of each piece, and the references of the piece in each layer."""
-    for first in range(0, len(references[0]), step):
-        yield first, [layer[first : first + step] for layer in references]
 
 
 class _Best:
