@@ -1,7 +1,7 @@
 """Search for the nearest classes of images among many references, in pieces that fit in a CPU's cache."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -21,6 +21,12 @@ class Decisions:
     scores: Tensor  # of these classes, summed over the voters, (n,)
     alone: Tensor  # classes that each voter alone predicts, (voters, n)
     known: Tensor  # `known_score`, (n,)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Decisions]") -> "Decisions":
+        """Return the predictions of several parts of the images together, on the CPU."""
+        found = {field.name: [getattr(part, field.name) for part in parts] for field in fields(cls)}
+        return cls(**{name: torch.cat(values, dim=-1).cpu() for name, values in found.items()})
 
 
 def decisions_from(votes: Tensor, weights: Sequence[float]) -> Decisions:
@@ -48,7 +54,10 @@ def squared_lengths(references: Tensor) -> Tensor:
     """Return the squared length of each reference, in pieces, because squares need as much memory as references.
     (C, K, e) → (C, K)"""
     step = max(1, PIECE_VALUES // references[0].numel())
-    return torch.cat([goodness(part) for part in references.split(step)])
+    buffer, lengths = torch.empty_like(references[:step]), references.new_empty(references.shape[:2])
+    for part, own in zip(references.split(step), lengths.split(step), strict=True):
+        torch.sum(torch.square(part, out=buffer[: len(part)]), dim=-1, out=own)
+    return lengths
 
 
 def scores_in_pieces(embedding: Tensor, references: Tensor, scale: float) -> Tensor:
@@ -87,7 +96,7 @@ def nearest_classes(
             if total is not None:
                 total.add_(scores, alpha=weight)
             elif weight:
-                total = scores.mul_(weight)
+                total = scores if weight == 1 else scores.mul_(weight)
         assert total is not None  # a layer has a weight
         joined.update(total, first)
     return Decisions(joined.classes, joined.scores, torch.stack([own.classes for own in alone]), alone[0].scores)

@@ -13,8 +13,10 @@ from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
 from faustnet.nn.references import REFERENCE_KINDS
+from faustnet.nn.search import Decisions
 from faustnet.runs.class_changes import renamed, undone, with_classes, with_images, without_class
 from faustnet.runs.class_history import ClassHistory, ClassInfo
+from faustnet.runs.indexed import IndexedModel
 from faustnet.runs.inputs import OF_TEXTS, Inputs, check_range, input_images
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
 from faustnet.runs.own import OwnMethod
@@ -182,7 +184,10 @@ class Model:
     def predict(self, pixels: Inputs, layers: Sequence[int] | None = None, *, reject: bool = False) -> list[Prediction]:
         """Predict the class of each image, from all layers or from those in `layers`, numbered from 1. With `reject`,
         images that the threshold of `calibrate` rejects are "unknown"."""
-        found = decide(self.method, self.source(self.images(pixels)), layers)
+        return self.predictions(decide(self.method, self.source(self.images(pixels)), layers), reject=reject)
+
+    def predictions(self, found: Decisions, *, reject: bool) -> list[Prediction]:
+        """Return predictions with the names of the classes."""
         names = [self.class_names[number] for number in found.classes.tolist()]
         if reject:
             if self.threshold is None:
@@ -195,6 +200,16 @@ class Model:
             Prediction(name, score, [self.class_names[vote] for vote in voters])
             for name, score, voters in zip(names, found.scores.tolist(), found.alone.T.tolist(), strict=True)
         ]
+
+    def indexed(self, pixels: Inputs, recall: float = 0.99) -> IndexedModel:
+        """Return this model with an index of its references, which predicts single images faster among very many classes.
+        For FAUST only; it needs the package faiss.
+
+        The predictions are approximate: at least the fraction `recall` of these images, which need no label, get the same
+        class as without the index. Give at least some hundreds, like those to predict later. Make a new index after a
+        change of the classes.
+        """
+        return IndexedModel(self, self._faust("An index"), pixels, recall)
 
     def predict_early(self, pixels: Inputs, threshold: float) -> list[EarlyPrediction]:
         """Predict the class of each image with early exit. For FAUST only.

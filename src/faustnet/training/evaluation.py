@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
@@ -134,9 +134,7 @@ def decide(method: Method, images: Source, layers: Sequence[int] | None = None) 
     """Predict all images from all voters, by their weights, or from those in `layers`, numbered from 1. → on the CPU"""
     weights = method.voter_weights(layers)
     with evaluating(method):
-        parts = [method.decide(images.plain(chunk), weights) for chunk in chunks(images, method)]
-    found = {field.name: [getattr(part, field.name) for part in parts] for field in fields(Decisions)}
-    return Decisions(**{name: torch.cat(values, dim=-1).cpu() for name, values in found.items()})
+        return Decisions.joined([method.decide(images.plain(chunk), weights) for chunk in chunks(images, method)])
 
 
 def all_scores(method: Method, images: Source) -> Tensor:
