@@ -50,14 +50,16 @@ def run(
     device: str,
     seconds: float,
 ) -> None:
-    """Train the wanted trials without a result, starting with the first of every study. The file is written after each
+    """Train the wanted trials without a result, beginning with the first of every study. The file is written after each
     trial. No trial is started after the given seconds.
 
     At most `jobs` dense networks are trained at the same time. Another network counts as half of them, so that two are
     trained at the same time. A trial that fails is stored with the reason, and trained again by the next call.
     """
     waiting = [trial for trial in read(path) if trial["validation_accuracy"] is None and wanted(trial)]
-    waiting.sort(key=lambda trial: trial["number"])
+    studies = [{key: trial[key] for key in ("study", "method", "dataset") if key in trial} for trial in waiting]
+    order = sorted(range(len(waiting)), key=lambda place: studies[:place].count(studies[place]))
+    waiting = [waiting[place] for place in order]
     recipes = [recipe_of(trial) for trial in waiting]
     slots = [1 if recipe.network.kind == "dense" else max(1, jobs // 2) for recipe in recipes]
     failed = 0

@@ -1,5 +1,6 @@
 """Trials of recipes: how they are run and stored, the search spaces, and predsim's published recipe."""
 
+import math
 import sys
 import tomllib
 from pathlib import Path
@@ -12,10 +13,25 @@ import predsim
 import results
 import trials
 import tuning
+from conftest import run_to_end
+from faustnet.data import DataSet, Images
 from faustnet.losses import centred_similarity_loss, competitive_loss
-from faustnet.runs.recipes import changed, dotted, recipe_from
+from faustnet.runs.recipes import changed, dotted, recipe_from, shipped_recipe
+from faustnet.runs.session import set_up
+from search import ARMS, CUTOUTS, arm, draws
 
 SMALL = ("network.widths=[24,16]", "network.embedding=8", "training.batch_size=64")
+
+
+@pytest.fixture(scope="module")
+def small_images() -> DataSet:
+    """96 images of 16 by 16 pixels in 3 classes, and 12 for testing."""
+    generator = torch.Generator().manual_seed(0)
+
+    def images(count: int) -> Images:
+        return Images(torch.randint(0, 256, (count, 3, 16, 16), generator=generator).byte(), torch.arange(count) % 3)
+
+    return DataSet("small", ("a", "b", "c"), images(96), images(12))
 
 
 def search(monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
@@ -48,6 +64,46 @@ def test_a_trial_that_fails_is_stored_with_the_reason_and_trained_again(
         search(monkeypatch, "run", file, "digits/tiny", "--device", "cpu")
     (line,) = capsys.readouterr().out.splitlines()
     assert "failed (FaustnetError: " in line
+
+
+def test_draws_cover_the_range_of_every_setting() -> None:
+    recipe = recipe_from({"optimiser": {"learning_rate": 0.01}})
+    found = draws("cifar10/x", recipe, 10)
+    assert found == draws("cifar10/x", recipe, 10)
+    assert found != draws("cifar10/y", recipe, 10)
+    for key, width in (("network.dropout", 0.04), ("options.label_smoothing", 0.02)):
+        values = sorted(settings[key] for settings in found)
+        assert all(part * width <= value <= (part + 1) * width + 1e-3 for part, value in enumerate(values)), key
+    rates = sorted(math.log2(settings["optimiser.learning_rate"] / 0.01) for settings in found)
+    assert all(abs(rate - (0.4 * part - 1.8)) <= 0.25 for part, rate in enumerate(rates))
+    mixed = [settings["options.mixup"] for settings in found]
+    assert mixed.count(0.0) == 5
+    assert all(0.1 <= value <= 0.4 for value in mixed if value)
+    assert {settings["data.cutout"] for settings in found} == set(CUTOUTS)
+    decays = [settings["optimiser.weight_decay"] for settings in found]
+    assert 10**-2.5 <= min(decays) < 10**-2.2
+    assert 10**-0.8 < max(decays) <= 10**-0.5 + 0.01
+
+
+@pytest.mark.parametrize("ending", ARMS)
+@pytest.mark.parametrize("base", ["cifar10/mlp", "cifar10/cnn"])
+def test_every_drawn_setting_has_an_effect_on_every_arm(base: str, ending: str, small_images: DataSet) -> None:
+    small = {"network.widths": [8, 8], "network.embedding": 4, "training.batch_size": 32, "training.epochs": 2}
+    if base == "cifar10/cnn":
+        small |= {"network.pools": [1, 2], "network.head": 4}
+    off = {"network.dropout": 0.0, "options.label_smoothing": 0.0, "options.mixup": 0.0, "data.cutout": 0}
+    off |= {"optimiser.weight_decay": 0.0, "training.precision": "float32", "prediction.weights": []}
+    plain = arm(changed(recipe_from(shipped_recipe(f"best/{base}")), small | off), ARMS[ending])
+
+    def loss(changes: dict[str, float]) -> list[float | None]:
+        _, trainer = set_up(changed(plain, changes), small_images, torch.device("cpu"))
+        return run_to_end(trainer).history[-1].losses
+
+    before = loss({})
+    assert loss({}) == before
+    for key in draws(base, plain, 1)[0]:
+        value = {"data.cutout": 8, "optimiser.learning_rate": 0.1}.get(key, 0.3)
+        assert loss({key: value}) != before, key
 
 
 def test_results_that_other_programs_stored_meanwhile_are_kept(tmp_path: Path) -> None:
