@@ -53,9 +53,8 @@ class Bench:
         found = []
         for line in self._measure(networks):
             found.append(line)
-            self.say(
-                f"{line['kind']}, {len(line['widths'])} layers, head {line['head']}, batch {line['batch']}, {line['precision']}: {compared(line)}"
-            )
+            sizes = f"{len(line['widths'])} layers, head {line['head']}, batch {line['batch']}"
+            self.say(f"{line['kind']}, {sizes}, {line['precision']}: {compared(line)}")
             if "backprop_beside_mib" in line:
                 most = [f"{name} {line[f'{name}_beside_mib']:,.0f} MiB" for name in convolutions.SYSTEMS]
                 self.say(f"  peak memory without weights and optimiser state: {', '.join(most)}")

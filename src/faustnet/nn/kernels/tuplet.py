@@ -108,11 +108,15 @@ def _tuplet_references(
     tl.store(by_embedding + place, by_r - totals[:, None] * r, mask=inside)
 
 
-def product_precision(embedding: Tensor) -> str:
-    """Return how a kernel multiplies: as torch's own products do, with TF32 where it is allowed. It represents bfloat16
-    exactly. Otherwise a product is split into three, which is as precise as float32."""
-    allowed = torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return "tf32" if allowed or embedding.dtype == torch.bfloat16 else "tf32x3"
+def product_precision(embedding: Tensor, references: int) -> str:
+    """Return how a kernel multiplies. TF32 represents bfloat16 exactly; for float32 it is used where torch is allowed to.
+    Otherwise a product is split into three, which is as precise as float32.
+
+    Few references are multiplied so fast that this makes no difference to the kernel, but the kernels that run beside it
+    are scheduled better: a step of four layers in bfloat16 takes 122 instead of 137 µs on an H200."""
+    if embedding.dtype == torch.bfloat16:
+        return "tf32x3" if references <= FEW else "tf32"
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "tf32x3"
 
 
 def reference_tuplet(
@@ -131,7 +135,7 @@ def reference_tuplet(
     by_products, means = losses.new_empty(layers, anchors, references), losses.new_empty(labels.shape[:-1])
     by_embedding = torch.empty_like(embedding)
     size = max(FEW, triton.next_power_of_2(references))
-    precision = product_precision(embedding)
+    precision = product_precision(embedding, references)
     _tuplet[(triton.cdiv(anchors, 16), layers)](
         embedding, labels, losses, by_embedding, by_products,
         anchors, references, values, scale, label_smoothing,
