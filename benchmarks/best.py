@@ -20,6 +20,7 @@ import argparse
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from faustnet.runs.recipes import (
 from faustnet.runs.recipes.files import CHOICES
 from faustnet.system.devices import choose_device
 from search import ARMS, arm, draws
-from trials import EQUAL, LEARNING_RATE, RECIPES, Trial, best_of, read, run, save, write_recipe
+from trials import EQUAL, LEARNING_RATE, RECIPES, Trial, best_of, outcome, read, run, save, write_recipe
 
 FAMILY = "best/"
 
@@ -117,10 +118,15 @@ def draw(path: Path, study: str, base: str | None, count: int, epochs: int | Non
 
 
 def line(trial: Trial) -> str:
-    accuracy, seconds = trial["validation_accuracy"], trial.get("seconds", 0.0)
-    figure = f"{'–':>7} {'':8}" if accuracy is None else f"{accuracy:7.2%} {seconds:6.1f} s"
     epochs = f" {trial['epochs']} epochs" if "epochs" in trial else ""
-    return f"{trial['study']:30}{trial['number']:4} {figure}  {trial['base'] or '–'}{epochs} {json.dumps(trial['changes'])}"
+    settings = f"{trial['base'] or '–'}{epochs} {json.dumps(trial['changes'])}"
+    return f"{trial['study']:30}{trial['number']:4} {outcome(trial)}  {settings}"
+
+
+def wanted(study: str) -> Callable[[Trial], bool]:
+    """Return which trials are of a study or of its twins; all, if it is empty."""
+    names = {study + ending for ending in ARMS}
+    return lambda trial: not study or trial["study"] in names
 
 
 def show(path: Path) -> None:
@@ -168,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["add", "draw", "run", "show", "write"])
     parser.add_argument("file", type=Path)
-    parser.add_argument("study", nargs="?", default="", help="study of the new trial, DATASET/NAME")
+    parser.add_argument("study", nargs="?", default="", help="DATASET/NAME; for `run`: only this study and its twins")
     parser.add_argument("changes", nargs="*", metavar="key=value", help="keys that differ from the base")
     parser.add_argument("--base", help="an included recipe (default: the default settings)")
     parser.add_argument("--epochs", type=int, help="epochs of this trial only")
@@ -183,7 +189,15 @@ def main() -> None:
         elif given.verb == "draw":
             draw(given.file, given.study, given.base, given.trials, given.epochs)
         elif given.verb == "run":
-            run(given.file, trial_recipe, line, given.jobs, choose_device(given.device).type, given.seconds)
+            run(
+                given.file,
+                trial_recipe,
+                line,
+                wanted(given.study),
+                given.jobs,
+                choose_device(given.device).type,
+                given.seconds,
+            )
         elif given.verb == "show":
             show(given.file)
         else:
