@@ -1,5 +1,5 @@
-"""Train and store trials of recipes, evaluated on validation images. Shared by benchmarks/tuning.py and
-benchmarks/best.py."""
+"""Train and store trials of recipes, evaluated on validation images. Shared by benchmarks/tuning.py, benchmarks/best.py and
+benchmarks/few_shot.py."""
 
 import json
 import time
@@ -33,16 +33,22 @@ def save(path: Path, trials: list[Trial]) -> None:
 
 
 def run(
-    path: Path, recipe_of: Callable[[Trial], Recipe], shown: Callable[[Trial], str], jobs: int, device: str, seconds: float
+    path: Path,
+    recipe_of: Callable[[Trial], Recipe],
+    shown: Callable[[Trial], str],
+    jobs: int,
+    device: str,
+    seconds: float,
+    measured: Callable[[Recipe, str], dict[str, Any]] | None = None,
 ) -> None:
     """Train the trials without a result, starting with the first of every study. The file is written after each trial. No
-    trial is started after the given seconds."""
+    trial is started after the given seconds. `measured` is used in place of `measure`."""
     trials = read(path)
     waiting = [number for number, trial in enumerate(trials) if trial["validation_accuracy"] is None]
     waiting.sort(key=lambda number: trials[number]["number"])
     end = time.monotonic() + seconds
     with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        futures = {pool.submit(measure, recipe_of(trials[number]), device): number for number in waiting}
+        futures = {pool.submit(measured or measure, recipe_of(trials[number]), device): number for number in waiting}
         while futures:
             for future in wait(futures, return_when=FIRST_COMPLETED).done:
                 number = futures.pop(future)
