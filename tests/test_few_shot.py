@@ -22,11 +22,11 @@ from faustnet.data.omniglot import BACKGROUND, EVALUATION, Part, omniglot
 from faustnet.errors import FaustnetError
 from faustnet.methods import Faust
 from faustnet.reproduce import few_shot as reproduced
-from faustnet.reproduce.few_shot import FewShotJob, interval_text, rows, summary
+from faustnet.reproduce.few_shot import interval_text, rows, summary
 from faustnet.reproduce.worker import StoppableProgress, cached_data
 from faustnet.runs.few_shot import all_images, measure_task, model_features, pixel_features, with_interval
 from faustnet.runs.folder import Run
-from faustnet.runs.recipes import recipe_from, shipped_recipe
+from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import train
 from faustnet.training import few_shot
 from faustnet.training.few_shot import Episodes, Features, Task, draw_episodes, episode_accuracies, mean_interval
@@ -395,6 +395,7 @@ def test_settings_are_chosen_without_the_evaluation_alphabets(
     ]
     by_method = [[trial["changes"] for trial in trials if trial["study"] == method] for method in reproduced.METHODS]
     assert by_method[0] == by_method[1] == by_method[2], "every method has the same draws"
+    assert by_method[0][0] == {}, "the first trial has the base settings"
     assert set(asked) == {"omniglot", "omniglot-rotated"}
     assert all(0 < trial["validation_accuracy"] < 1 for trial in trials)
     assert [len(trial["readouts"]) for trial in trials] == [3, 3, 3, 3, 6, 6]
@@ -434,11 +435,3 @@ def test_the_validation_alphabets_are_background_alphabets(large_data: Path) -> 
 def test_pixels_are_compared_as_they_are(digits: DataSet) -> None:
     features = pixel_features(digits.test)
     assert np.array_equal(features.embeddings[0].numpy(), digits.test.all_pixels.flatten(1).float().numpy())
-
-
-def test_jobs_use_the_shipped_recipes() -> None:
-    for method in reproduced.METHODS:
-        job = FewShotJob(method, 1000, 1)
-        assert job.recipe.seed == 1
-        assert job.recipe.method == method == shipped_recipe(f"few-shot/omniglot/{method}")["method"]
-        assert job.recipe.dataset.startswith("omniglot")

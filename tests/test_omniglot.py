@@ -48,7 +48,7 @@ def test_drawings_are_reduced_and_the_last_two_of_a_character_are_test_images(fo
     assert data.test.labels.tolist() == [n for n in range(5) for _ in range(2)]
     assert torch.equal(data.train.pixels[18, 0], reduced("Greek", 2, 1))
     assert torch.equal(data.test.pixels[9, 0], reduced("Latin", 2, 20))
-    assert 0 < data.train.pixels[0].float().std() and len(data.train.pixels[0].unique()) > 2, "edges are anti-aliased"
+    assert len(data.train.pixels[0].unique()) > 2, "edges are anti-aliased"
 
 
 def test_rotations_are_further_classes(folder: Path) -> None:
@@ -136,7 +136,8 @@ def part_of(content: bytes) -> Part:
 
 
 def test_drawings_are_extracted_from_the_archive_and_nothing_else_is(tmp_path: Path) -> None:
-    whole = load((write_omniglot(tmp_path / "whole") and tmp_path / "whole"))
+    write_omniglot(tmp_path / "whole")
+    whole = load(tmp_path / "whole")
     hostile = {
         "images_background/../../character01/0001_21.png": b"x",
         "../outside.png": b"x",
@@ -153,16 +154,19 @@ def test_drawings_are_extracted_from_the_archive_and_nothing_else_is(tmp_path: P
         load(tmp_path / "data")
     data = omniglot(tmp_path / "data", part_of(content))
     assert torch.equal(data.train.pixels, whole.train.pixels)
-    assert {path.name for path in target.iterdir()} == {
-        "images_background.zip", "images_background", "images_background-28.npz", ".faustnet.lock"
-    } - ({".faustnet.lock"} if not (target / ".faustnet.lock").exists() else set())  # fmt: skip
+    assert sorted(path.name for path in target.iterdir() if path.name != ".faustnet.lock") == [
+        "images_background", "images_background-28.npz", "images_background.zip"
+    ]  # fmt: skip
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "whole"]
 
 
 def test_a_bad_archive_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / FOLDER
     target.mkdir()
-    for content, said in ((b"PK\3\4 and no more", "not a zip file"), (archive(tmp_path), "it has no folder images_background")):
+    for content, said in (
+        (b"PK\3\4 and no more", "not a zip file"),
+        (archive(tmp_path), "it has no folder images_background"),
+    ):
         (target / "images_background.zip").write_bytes(content)
         with pytest.raises(FaustnetError, match=f"could not be unpacked .*{said}.*: delete it and run the command again"):
             omniglot(tmp_path, part_of(content))
