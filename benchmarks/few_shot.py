@@ -18,6 +18,7 @@ import json
 import math
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,14 @@ from faustnet.runs.session import set_up
 from faustnet.system.devices import choose_device
 from faustnet.system.environment import environment
 from faustnet.training.loop import Diverged
-from trials import EQUAL, RECIPES, Trial, best_of, read, run, save, write_recipe
+from trials import EQUAL, RECIPES, Trial, best_of, outcome, read, record, results_of, save, write_recipe
 
 VALIDATION = (  # every fifth background alphabet, from the second one
     "Anglo-Saxon_Futhorc", "Bengali", "Early_Aramaic", "Hebrew", "Latin", "Sanskrit"
 )  # fmt: skip
 EPISODES = 400  # of each task
+SETTINGS = 8  # that are drawn
+SCALE = 8.0  # of FAUST
 
 # The network and the augmentation of best/mnist/cnn.
 BASE: dict[str, Any] = {
@@ -63,29 +66,33 @@ BASE: dict[str, Any] = {
 }
 # What the methods do not share. FAUST-representative embeds an image of every class in each step: too many with rotations.
 OWN: dict[str, dict[str, Any]] = {
-    "faust-representative": {"dataset": "omniglot", "options.scale": 8.0},
-    "faust-prototype": {"dataset": "omniglot-rotated", "options.scale": 8.0},
+    "faust-representative": {"dataset": "omniglot", "options.scale": SCALE},
+    "faust-prototype": {"dataset": "omniglot-rotated", "options.scale": SCALE},
     "backprop": {"dataset": "omniglot-rotated"},
 }
 
 
 def draws(count: int) -> list[dict[str, Any]]:
-    """Draw settings from the search space, the same for all methods. The first ones are the base settings. `options.scale`,
-    which backprop does not have, is left out for it."""
-    generator = random.Random(DATASET)
-    return [{}, *(_drawn(generator) for _ in range(count - 1))]
+    """Draw settings from the search space, the same for all methods. The first trial has the base settings. For the others,
+    the range of each setting is divided into parts of the same size, and each part is drawn from once (Latin hypercube
+    sampling). `options.scale`, which backprop does not have, is left out for it."""
+    generator, others = random.Random(DATASET), count - 1
+    parts = [generator.sample(range(others), others) for _ in range(SETTINGS)]
+    return [{}, *(_settings([(part + generator.random()) / others for part in each]) for each in zip(*parts, strict=True))]
 
 
-def _drawn(generator: random.Random) -> dict[str, Any]:
+def _settings(shares: Sequence[float]) -> dict[str, Any]:
+    """Return the settings at these places in their ranges, each from 0 to 1."""
+    rate, decay, dropout, smoothing, scale, crop, rotation, zoom = shares
     return {
-        "optimiser.learning_rate": _rounded(BASE["optimiser.learning_rate"] * 2 ** generator.uniform(-2, 2)),
-        "optimiser.weight_decay": _rounded(10 ** generator.uniform(-2.5, -0.5)),
-        "network.dropout": _rounded(generator.uniform(0, 0.4)),
-        "options.label_smoothing": _rounded(generator.uniform(0, 0.2)),
-        "options.scale": _rounded(8 * 2 ** generator.uniform(-1.5, 1.5)),
-        "data.crop": generator.choice([1, 2, 3]),
-        "data.rotation": _rounded(generator.uniform(5, 20)),
-        "data.zoom": _rounded(generator.uniform(0.05, 0.25)),
+        "optimiser.learning_rate": _rounded(BASE["optimiser.learning_rate"] * 2 ** (4 * rate - 2)),
+        "optimiser.weight_decay": _rounded(10 ** (2 * decay - 2.5)),
+        "network.dropout": _rounded(0.4 * dropout),
+        "options.label_smoothing": _rounded(0.2 * smoothing),
+        "options.scale": _rounded(SCALE * 2 ** (3 * scale - 1.5)),
+        "data.crop": 1 + int(3 * crop),
+        "data.rotation": _rounded(5 + 15 * rotation),
+        "data.zoom": _rounded(0.05 + 0.2 * zoom),
     }
 
 
@@ -114,16 +121,27 @@ def split(data: DataSet) -> tuple[DataSet, DataSet]:
     return data.only([name for name in data.class_names if name not in set(held_out)]), data.only(held_out)
 
 
+def run(path: Path, jobs: int, device: str, seconds: float) -> None:
+    """Train the trials without a result, beginning with the first of every method, `jobs` at the same time. The file is
+    written after each trial. No trial is started after the given seconds. A trial that fails is stored with the reason, and
+    trained again by the next call."""
+    waiting = sorted((one for one in read(path) if one["validation_accuracy"] is None), key=lambda one: one["number"])
+    calls = [(trial_recipe(trial), device) for trial in waiting]
+    for number, result in results_of(measure, calls, [1] * len(calls), jobs, seconds):
+        print(line(record(path, waiting[number], result)), flush=True)
+
+
 def measure(recipe: Recipe, device: str) -> dict[str, Any]:
-    """Return the result of a trial. A trial that diverged has an accuracy of 0."""
+    """Return the result of a trial. A trial that diverged has an accuracy of 0; one that failed otherwise has none."""
     begin, where = time.perf_counter(), torch.device(device)
-    model, trainer = set_up(recipe, split(cached_data(recipe.dataset, None))[0], where)
-    found: dict[str, Any] = {"validation_accuracy": 0.0}
     try:
+        model, trainer = set_up(recipe, split(cached_data(recipe.dataset, None))[0], where)
         trainer.run(lambda: None, lambda epoch: None)
         found = best_readout(model, split(cached_data(DATASET, None))[1])
-    except Diverged:
-        pass
+    except Diverged as error:
+        found = {"validation_accuracy": 0.0, "failed": str(error)}
+    except Exception as error:  # whatever it is, the other trials go on
+        found = {"validation_accuracy": None, "failed": f"{type(error).__name__}: {error}"}
     seconds = round(time.perf_counter() - begin, 2)
     return {**found, "seconds": seconds, "environment": environment(where, recipe.seed)}
 
@@ -139,7 +157,7 @@ def best_readout(model: Model, data: DataSet) -> dict[str, Any]:
     best = max(found, key=lambda one: one["accuracy"])
     means = [{**one["readout"], "accuracy": round(one["accuracy"], 5)} for one in found]
     tasks = {str(task): round(accuracy, 5) for task, accuracy in zip(TASKS, best["tasks"], strict=True)}
-    return {"validation_accuracy": best["accuracy"], "readout": best["readout"], "tasks": tasks, "readouts": means}
+    return {"validation_accuracy": round(best["accuracy"], 5), "readout": best["readout"], "tasks": tasks, "readouts": means}
 
 
 def readouts(model: Model) -> list[dict[str, Any]]:
@@ -167,12 +185,9 @@ def draw(path: Path, count: int, epochs: int, methods: list[str]) -> None:
 
 
 def line(trial: Trial) -> str:
-    accuracy, tasks = trial["validation_accuracy"], trial.get("tasks", {})
-    figure = "–" if accuracy is None else f"{accuracy:.2%} {trial['seconds']:6.1f} s"
-    shown = " ".join(f"{100 * one:.2f}" for one in tasks.values())
-    return (
-        f"{trial['study']:21}{trial['number']:3} {figure:>16}  {shown} {json.dumps(trial.get('readout'))} {trial['changes']}"
-    )
+    shown = " ".join(f"{100 * one:.2f}" for one in trial.get("tasks", {}).values())
+    about = f"{json.dumps(trial.get('readout'))} {json.dumps(trial['changes'])}"
+    return f"{trial['study']:21}{trial['number']:3} {outcome(trial)}  {shown} {about}"
 
 
 def show(path: Path) -> None:
@@ -235,7 +250,7 @@ def main() -> None:
         if given.verb == "draw":
             draw(given.file, given.trials, given.epochs, given.methods.split(","))
         elif given.verb == "run":
-            run(given.file, trial_recipe, line, given.jobs, choose_device(given.device).type, given.seconds, measure)
+            run(given.file, given.jobs, choose_device(given.device).type, given.seconds)
         elif given.verb == "show":
             show(given.file)
         else:

@@ -385,7 +385,7 @@ def test_settings_are_chosen_without_the_evaluation_alphabets(
                                         "optimiser.learning_rate": 0.002, "training.batch_size": 64})  # fmt: skip
     file, recipes = tmp_path / "study.json", tmp_path / "recipes"
     monkeypatch.setattr(study, "RECIPES", recipes)
-    monkeypatch.setattr(study, "run", run_here)
+    monkeypatch.setattr(study, "results_of", here)
     for words in (("draw", "--trials", "2", "--epochs", "1"), ("run", "--device", "cpu"), ("show",), ("write",)):
         monkeypatch.setattr(sys, "argv", ["few_shot.py", words[0], str(file), *words[1:]])
         study.main()
@@ -407,12 +407,9 @@ def test_settings_are_chosen_without_the_evaluation_alphabets(
         assert (recipes / f"few-shot/omniglot/{method}.toml").read_text().startswith("# faustnet train --recipe few-shot/")
 
 
-def run_here(file: Path, recipe_of: Any, shown: Any, jobs: int, device: str, seconds: float, measured: Any) -> None:
-    """Run the trials in this process, where the data are patched."""
-    trials = study.read(file)
-    for trial in trials:
-        trial |= measured(recipe_of(trial), device)
-    study.save(file, trials)
+def here(function: Any, calls: Any, slots: Any, jobs: int, seconds: float) -> Any:
+    """Call a function in this process, where the data are patched."""
+    return enumerate(function(*call) for call in calls)
 
 
 def test_the_validation_alphabets_are_kept_apart(small_omniglot: Path) -> None:

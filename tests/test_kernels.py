@@ -9,7 +9,7 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="needs Triton: pip install triton (it comes with the GPU builds of PyTorch)")
 
-from faustnet.losses import objective, reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
+from faustnet.losses import batch_tuplet_loss, objective, reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
 from faustnet.nn import heads, kernels, modules
 from faustnet.nn.batched import BatchedLinear, StackedParameter
 from faustnet.nn.side_stream import SideStream
@@ -43,7 +43,7 @@ def relative(one: Tensor, other: Tensor) -> float:
     return ((one.double().cpu() - other.cpu()).norm() / other.cpu().norm()).item()
 
 
-@pytest.mark.parametrize(("classes", "values", "smoothing"), [(10, 256, 0.0), (7, 40, 0.1), (100, 70, 0.0)])
+@pytest.mark.parametrize(("classes", "values", "smoothing"), [(10, 256, 0.0), (7, 40, 0.1), (100, 70, 0.0), (200, 40, 0.1)])
 def test_the_tuplet_kernel_is_the_formula(classes: int, values: int, smoothing: float, calls_of: Calls) -> None:
     torch.manual_seed(0)
     exact = torch.randn(3, 50 + classes, values, dtype=torch.float64).requires_grad_()
@@ -60,6 +60,24 @@ def test_the_tuplet_kernel_is_the_formula(classes: int, values: int, smoothing: 
     assert relative(by_rough, by_exact) < 1e-5
 
 
+@pytest.mark.parametrize(("classes", "batch", "smoothing"), [(7, 50, 0.1), (90, 50, 0.0), (300, 150, 0.1)])
+def test_the_tuplet_kernel_within_the_batch_is_the_formula(
+    classes: int, batch: int, smoothing: float, calls_of: Calls
+) -> None:
+    torch.manual_seed(0)
+    exact = torch.randn(2, 2 * batch, 40, dtype=torch.float64).requires_grad_()
+    labels, weights = torch.randint(classes, (2, batch)), torch.rand(2)
+    expected = batch_tuplet_loss(exact, labels, 0.02, smoothing)
+    calls = calls_of("reference_tuplet")
+    rough = exact.detach().float().to(DEVICE).requires_grad_()
+    found = batch_tuplet_loss(rough, labels.to(DEVICE), 0.02, smoothing)
+    assert len(calls) == 1
+    assert relative(found, expected) < 1e-5
+    (by_exact,) = torch.autograd.grad((expected * weights).sum(), exact)
+    (by_rough,) = torch.autograd.grad((found * weights.to(DEVICE)).sum(), rough)
+    assert relative(by_rough, by_exact) < 1e-5
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("label", [-100, -1, 4, 12, 16, 2**40])
 def test_the_tuplet_kernel_makes_the_loss_of_a_label_out_of_range_nan(label: int, smoothing: float) -> None:
@@ -67,10 +85,10 @@ def test_the_tuplet_kernel_makes_the_loss_of_a_label_out_of_range_nan(label: int
     torch.manual_seed(0)
     embedding, labels = torch.randn(2, 20 + 4, 8, device=DEVICE), torch.arange(40, device=DEVICE).view(2, 20) % 4
     labels[1, 17] = label
-    by_anchor, by_embedding = kernels.reference_tuplet(embedding, labels, 0.3, smoothing)
+    loss, by_embedding = kernels.reference_tuplet(embedding, labels, 0.3, smoothing)
     wrong = torch.zeros(2, 20, dtype=torch.bool)
     wrong[1, 17] = True
-    assert torch.equal(by_anchor.isnan().cpu(), wrong)
+    assert loss.isnan().tolist() == [False, True]
     assert torch.equal(by_embedding[:, :20].isnan().all(dim=-1).cpu(), wrong)
     assert by_embedding[1, 20:].isnan().all()
     assert by_embedding[0].isfinite().all()
@@ -150,3 +168,21 @@ def test_the_kernel_of_block_means_is_the_formula(shape: tuple[int, ...], side: 
     (mine,), (exact,) = (torch.autograd.grad((means * weights).sum(), maps) for means in (found, expected))
     torch.testing.assert_close(mine, exact)
     assert mine.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(("rows", "classes", "values"), [(70, 10, 256), (40, 200, 36), (1, 1, 8)])
+def test_the_kernel_of_scores_is_the_formula(rows: int, classes: int, values: int) -> None:
+    torch.manual_seed(0)
+    embedding, references = torch.randn(rows, values, device=DEVICE), torch.randn(classes, values, device=DEVICE)
+    references[0] = embedding[0]
+    found = kernels.reference_scores(embedding, references)
+    expected = -torch.cdist(embedding.double().cpu(), references.double().cpu())
+    assert found[0, 0].abs() < 3e-2  # rounding of squared lengths of about 256
+    assert (found.double().cpu() - expected)[1:].abs().max() < 1e-4 if rows > 1 else True
+
+
+def test_the_kernel_of_scores_passes_nan_on() -> None:
+    embedding = torch.ones(3, 8, device=DEVICE)
+    embedding[1, 2] = torch.nan
+    found = kernels.reference_scores(embedding, torch.zeros(4, 8, device=DEVICE))
+    assert found.isnan().all(dim=1).tolist() == [False, True, False]

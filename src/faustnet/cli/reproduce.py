@@ -109,7 +109,9 @@ def _names(text: str) -> list[str]:
 def table1(
     training: Training,
     methods: Annotated[str | None, option("Methods, separated by commas.", "all that have recipes")] = None,
-    datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist,cifar10",
+    datasets: Annotated[
+        str | None, option("Data sets, separated by commas.", "those of the paper; for tuned recipes also CIFAR-100")
+    ] = None,
     networks: Annotated[str, _listed("Networks", "number of layers x units per layer")] = "3x500,4x800",
     recipes: Annotated[
         str,
@@ -129,8 +131,8 @@ def table1(
     from faustnet.reproduce.jobs import table1_jobs
     from faustnet.reproduce.table1 import reproduce_table1
 
-    named = None if methods is None else _names(methods)
-    table_jobs = table1_jobs(_names(recipes), named, _names(datasets), _names(networks), seeds)
+    named, sets = (None if names is None else _names(names) for names in (methods, datasets))
+    table_jobs = table1_jobs(_names(recipes), named, sets, _names(networks), seeds)
     reproduce_table1(table_jobs, training.out, training.workers())
 
 

@@ -15,6 +15,8 @@ from faustnet.losses.checks import check_labels, check_tuplet_options
 from faustnet.losses.formulas import exact, goodness, marginal_contrastive_loss, mixed, similarity_matching_loss
 from faustnet.system.devices import has_triton
 
+NEVER = -1e30  # exponent of a reference that is not compared; infinity times a target of 0 would be NaN
+
 
 class Term(nn.Module, ABC):
     """Base class of the terms of an objective. A term has a weight, and no trainable parameters."""
@@ -93,6 +95,18 @@ class ReferenceTuplet(Term):
         return reference_tuplet_loss(embedding, labels, self.classes, scale, self.label_smoothing, shares)
 
 
+class BatchTuplet(ReferenceTuplet):
+    """Tuplet loss of the distances from each anchor to the references of the classes in the batch (`batch_tuplet_loss`).
+    After the anchors, the embeddings contain K references of the class of each anchor. The scale changes in the same way."""
+
+    def __init__(self, scale: float, final_scale: float = 0.0, label_smoothing: float = 0.0, *, weight: float = 1.0):
+        super().__init__(1, scale, final_scale, label_smoothing, weight=weight)
+
+    def forward(self, embedding: Tensor, anchors: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
+        scale = self.scale if self.constant else self.current_scale
+        return batch_tuplet_loss(embedding, labels, scale, self.label_smoothing, shares)
+
+
 class Contrastive(Term):
     """Supervised contrastive loss of the anchors (`marginal_contrastive_loss` with a margin of 0). With MixUp, an anchor has
     the label with the larger share."""
@@ -146,12 +160,43 @@ def reference_tuplet_loss(
     return _ReferenceTuplet.apply(embedding, labels, classes, scale, label_smoothing, shares)
 
 
+def batch_tuplet_loss(
+    embedding: Tensor,
+    labels: Tensor,
+    scale: float | Tensor,
+    label_smoothing: float = 0.0,
+    shares: Tensor | None = None,
+) -> Tensor:
+    """`reference_tuplet_loss` with only the classes in the batch. (…, B + B · K, e), (…, B) → (…)
+
+    The cost does not depend on the number of classes. If several anchors have the same class, the references of the first
+    one are used.
+
+    Args:
+        embedding: Embeddings of the B anchors, then of K references of the class of each anchor.
+        labels: Classes of the anchors.
+        scale: Factor of the squared distances. A tensor, (), gets no gradient.
+        label_smoothing: Label smoothing of the cross entropy, over the classes in the batch.
+        shares: With MixUp, the `shares` that the anchors were `mixed` with; their targets are mixed in the same way.
+    """
+    batch = labels.shape[-1] if labels.dim() else 1
+    references = embedding.shape[-2] - batch
+    if references < batch or references % batch:
+        raise FaustnetError(
+            f"embedding must have B + B · K rows for B labels, with K at least 1, got {embedding.shape[-2]} rows for "
+            f"{batch} labels."
+        )
+    check_labels(labels, torch.Size((*embedding.shape[:-2], batch)))
+    check_tuplet_options(scale, label_smoothing)
+    return _ReferenceTuplet.apply(embedding, labels, None, scale, label_smoothing, shares)
+
+
 class _ReferenceTuplet(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, embedding: Tensor, labels: Tensor, *settings: Any) -> Tensor:
-        losses, by_embedding = _reference_tuplet(embedding, labels, *settings)
+        loss, by_embedding = _reference_tuplet(embedding, labels, *settings)
         ctx.save_for_backward(by_embedding)
-        return losses.mean(dim=-1)
+        return loss
 
     @staticmethod
     @once_differentiable
@@ -167,39 +212,59 @@ class _ReferenceTuplet(torch.autograd.Function):
 def _reference_tuplet(
     embedding: Tensor,
     labels: Tensor,
-    classes: int,
+    classes: int | None,
     scale: float | Tensor,
     label_smoothing: float,
     shares: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss of each anchor, (…, B), and the gradient of their mean by the embedding, (…, B + C · K, e).
+    """Return the mean loss of the anchors, (…), and its gradient by the embedding, (…, B + C · K, e).
 
     With z = −scale · d and p = softmax(z) over all C · K references, the loss of an anchor is −Σ t_c log Σ_{k in c} p_ck
     for the targets t, and its gradient by z is p − t · (p within its class). ‖a‖² of the anchor is the same in all of its
-    distances, so it cancels in p and is left out of z.
+    distances, so it cancels in p and is left out of z. If `classes` is None, the C = B classes are those of the anchors.
     """
     batch = labels.shape[-1]
-    count = (embedding.shape[-2] - batch) // classes
+    columns = classes or batch  # references of a class, side by side
+    count = (embedding.shape[-2] - batch) // columns
     in_kernel = count == 1 and shares is None and embedding.dtype != torch.float64 and has_triton(embedding.device)
     if in_kernel and not isinstance(scale, Tensor):
         from faustnet.nn.kernels import MOST_REFERENCES, reference_tuplet
 
-        if classes <= MOST_REFERENCES:
-            return reference_tuplet(embedding, labels, scale, label_smoothing)
-    anchors, references = exact(embedding).split([batch, classes * count], dim=-2)
+        if columns <= MOST_REFERENCES:
+            return reference_tuplet(embedding, labels, scale, label_smoothing, in_batch=classes is None)
+    anchors, references = exact(embedding).split([batch, columns * count], dim=-2)
     products = torch.matmul(anchors, references.mT)
-    log_p = functional.log_softmax((products - goodness(references).unsqueeze(-2) / 2) * (2 * scale), dim=-1)
-    one_hot = log_p.new_zeros(*labels.shape, classes).scatter_(-1, labels.long().unsqueeze(-1), 1)
-    target = mixed(one_hot, shares)
-    if label_smoothing:
-        target = target * (1 - label_smoothing) + label_smoothing / classes
+    z = (products - goodness(references).unsqueeze(-2) / 2) * (2 * scale)
+    target, compared = _targets(labels, classes, shares, label_smoothing, z.dtype)
+    if compared is not None:
+        z = z.masked_fill(~compared.repeat_interleave(count, dim=-1).unsqueeze(-2), NEVER)
+    log_p = functional.log_softmax(z, dim=-1)
     by_class, parts = log_p, target
     if count > 1:
-        each = log_p.unflatten(-1, (classes, count))
+        each = log_p.unflatten(-1, (columns, count))
         by_class = each.logsumexp(dim=-1)
         parts = (target.unsqueeze(-1) * (each - by_class.unsqueeze(-1)).exp()).flatten(-2)
     by_products = log_p.exp().sub_(parts).mul_(2 * scale / batch)
     by_references = by_products.mT @ anchors
     by_references.addcmul_(by_products.sum(dim=-2).unsqueeze(-1), references, value=-1)
     by_embedding = torch.cat([by_products @ references, by_references], dim=-2)
-    return -(by_class * target).sum(dim=-1), by_embedding.to(embedding.dtype)
+    return -(by_class * target).sum(dim=-1).mean(dim=-1), by_embedding.to(embedding.dtype)
+
+
+def _targets(
+    labels: Tensor, classes: int | None, shares: Tensor | None, label_smoothing: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """Return the target of every class for each anchor, and which classes are compared; None: all. If `classes` is None,
+    there is one column for each anchor, and of the columns of one class, the first is compared.
+    (…, B) → (…, B, C), (…, C)"""
+    if classes is not None:
+        own = labels.new_zeros(*labels.shape, classes, dtype=dtype).scatter_(-1, labels.long().unsqueeze(-1), 1)
+        target = mixed(own, shares)
+        return target * (1 - label_smoothing) + label_smoothing / classes if label_smoothing else target, None
+    same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
+    compared = ~same.tril(-1).any(dim=-1)
+    target = mixed((same & compared.unsqueeze(-2)).to(dtype), shares)
+    if label_smoothing:
+        even = (compared / compared.sum(dim=-1, keepdim=True)).to(dtype)
+        target = target * (1 - label_smoothing) + label_smoothing * even.unsqueeze(-2)
+    return target, compared

@@ -45,6 +45,11 @@ def check_network(network: Network, classes: int) -> None:
     require(isinstance(classes, int) and classes >= 1, f"classes must be a whole number of at least 1, got {classes!r}.")
 
 
+def all_finite(values: Tensor) -> bool:
+    """Return whether no value is NaN or infinite. One sum tells it, unless the sum itself overflows."""
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())
+
+
 @cache
 def _options(method: type) -> dict[str, Any]:
     parameters = inspect.signature(method).parameters.values()
@@ -316,7 +321,7 @@ class Method(nn.Module, ABC):
             f"{tuple(x.shape)}.",
         )
         require(
-            not x.is_floating_point() or (x.is_cuda and not wait) or bool(x.isfinite().all()),
+            not x.is_floating_point() or (x.is_cuda and not wait) or all_finite(x),
             "x must contain finite values only, got NaN or infinity: replace them.",
         )
         return x.to(self.network.example)

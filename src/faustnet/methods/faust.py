@@ -8,7 +8,7 @@ from torch import Tensor
 
 from faustnet._deprecated import moved_names
 from faustnet.errors import require
-from faustnet.losses.objective import Contrastive, Objective, ReferenceTuplet, SimilarityMatching
+from faustnet.losses.objective import BatchTuplet, Contrastive, Objective, ReferenceTuplet, SimilarityMatching
 from faustnet.methods.base import Method, check_network
 from faustnet.methods.local import LocalMethod
 from faustnet.methods.mixup import MixUp, check_label_smoothing
@@ -28,6 +28,7 @@ from faustnet.nn.structure import Structure, select_rows
 from faustnet.system.devices import check_memory
 
 CHOICES = ("random", "k-means")
+CLASSES_PER_STEP = ("all", "batch")
 
 
 class Faust(Method):
@@ -132,6 +133,7 @@ class FaustSharedReferences(Faust):
         contrast: float,
         temperature: float,
         matching: float,
+        in_batch: bool = False,
     ):
         for name, value in (("scale", scale), ("temperature", temperature)):
             require(value > 0, f"{name} must be positive, got {value}.")
@@ -139,7 +141,11 @@ class FaustSharedReferences(Faust):
             require(value >= 0, f"{name} must be 0 (off) or more, got {value}.")
         check_label_smoothing(label_smoothing)
         super().__init__(network, classes, count=count, scale=final_scale or scale)
-        tuplet = ReferenceTuplet(classes, scale, final_scale, label_smoothing)
+        tuplet = (
+            BatchTuplet(scale, final_scale, label_smoothing)
+            if in_batch
+            else ReferenceTuplet(classes, scale, final_scale, label_smoothing)
+        )
         self.objective = Objective([tuplet, Contrastive(contrast, temperature), SimilarityMatching(matching)])
 
     def enter_epoch(self, progress: float) -> None:
@@ -157,6 +163,8 @@ class RepresentativeMethod(FaustSharedReferences):
         representatives: int = 1,
         chosen: Sequence[int] = (),
         choice: str = "random",
+        representatives_per_step: int = 0,
+        classes_per_step: str = "all",
         scale: float = 0.02,
         final_scale: float = 0.0,
         label_smoothing: float = 0.0,
@@ -167,6 +175,15 @@ class RepresentativeMethod(FaustSharedReferences):
     ):
         require(representatives >= 1, f"representatives must be at least 1, got {representatives}.")
         require(choice in CHOICES, f"choice must be {' or '.join(CHOICES)}, got {choice!r}.")
+        require(
+            0 <= representatives_per_step <= representatives,
+            f"representatives_per_step must be from 1 to representatives ({representatives}), or 0 for all of them, got "
+            f"{representatives_per_step}.",
+        )
+        require(
+            classes_per_step in CLASSES_PER_STEP,
+            f"classes_per_step must be {' or '.join(CLASSES_PER_STEP)}, got {classes_per_step!r}.",
+        )
         require(
             choice == "random" or not network.takes_ids,
             f"choice must be random for token ids and other whole numbers, because their distances have no meaning, "
@@ -184,8 +201,10 @@ class RepresentativeMethod(FaustSharedReferences):
             contrast=contrast,
             temperature=temperature,
             matching=matching,
+            in_batch=classes_per_step == "batch",
         )
         self.chosen, self.choice = tuple(chosen), choice
+        self.representatives_per_step, self.classes_per_step = representatives_per_step, classes_per_step
         self.mixing = MixUp(mixup, network)
         self.register_buffer("images", network.example.new_zeros(classes * representatives, *network.example.shape[1:]))
 
@@ -206,8 +225,18 @@ class RepresentativeMethod(FaustSharedReferences):
         self.compared = train.plain(self.positions)
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the anchors, mixed if MixUp is on, then the representatives. (B, …) → (B + C · K, …)"""
-        return join_rows(self.mixing.blend(x), self.compared)
+        """Return the anchors, mixed if MixUp is on, then the representatives, or some of them. (B, …) → (B + C · K, …)"""
+        return join_rows(self.mixing.blend(x), self._compared_with(y))
+
+    def _compared_with(self, y: Tensor) -> Tensor:
+        """Return the representatives that anchors of these classes are compared with. (B,) → (C · K, …)"""
+        if self.classes_per_step == "all" and not self.representatives_per_step:
+            return self.compared
+        classes = y if self.classes_per_step == "batch" else torch.arange(self.classes, device=y.device)
+        within = torch.arange(self.count, device=y.device).expand(len(classes), -1)
+        if self.representatives_per_step:
+            within = torch.rand(within.shape, device=y.device).argsort(dim=1)[:, : self.representatives_per_step]
+        return select_rows(self.compared, (classes.unsqueeze(1) * self.count + within).flatten())
 
     def finish(self, train: Source) -> None:
         self.references.set(self.network.embeddings(self.images))
@@ -234,6 +263,10 @@ class FaustRepresentative(RepresentativeMethod, LocalMethod):
         chosen: Positions of the representatives in the training set (without the validation images), instead of `choice`.
         choice: How representatives are chosen: "random", which depends on the seed; or "k-means", which clusters the images
             of each class and takes the image closest to each cluster centre.
+        representatives_per_step: Number of representatives of each class that are drawn at random for each step of
+            training; 0 for all of them. Prediction always uses all of them.
+        classes_per_step: Classes whose representatives are used in a step: "all"; or "batch", those of the images in the
+            batch, so that a step costs the same with any number of classes. A batch then has B + B·K rows.
         scale: Factor of the squared distances in the loss.
         final_scale: Scale in the last epoch; it changes geometrically over the epochs. 0: constant scale.
         label_smoothing: Label smoothing of the tuplet loss.

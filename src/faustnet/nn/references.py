@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from faustnet.errors import require
 from faustnet.losses import soft_minimum, squared_distances
 from faustnet.nn.modules import one_hot
+from faustnet.system.devices import has_triton
 
 KMEANS_ROUNDS = 30
 REFERENCE_KINDS = ("mean", "k-means", "examples")  # ways to compute references from the embeddings of examples
@@ -153,6 +154,12 @@ def reference_scores(embedding: Tensor, references: Tensor, scale: float) -> Ten
     If a class has several references, its distance is the soft minimum of their distances.
     """
     classes, count, size = references.shape
+    plain = embedding.dtype == torch.float32 and not (embedding.requires_grad or references.requires_grad)
+    if count == 1 and plain and has_triton(embedding.device):
+        from faustnet.nn import kernels
+
+        if classes <= kernels.MOST_REFERENCES:
+            return kernels.reference_scores(embedding, references.squeeze(1))
     distances = squared_distances(embedding, references.reshape(classes * count, size))
     nearest = soft_minimum(distances.view(-1, classes, count), scale)
     if not nearest.requires_grad:

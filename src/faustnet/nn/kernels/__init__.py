@@ -1,12 +1,13 @@
-"""GPU kernels in Triton: ReLU with layer norm, means of blocks of pixels, the tuplet loss, and the optimiser update.
+"""GPU kernels in Triton: ReLU with layer norm, means of blocks of pixels, the tuplet loss, scores, and the optimiser update.
 
 Triton is installed with the GPU builds of PyTorch, so this package is imported only where `devices.has_triton` is true.
-All kernels compute in float32; their inputs and outputs may have another type. With TRITON_INTERPRET=1 set before Triton
-is imported, they run on CPU tensors too, slowly, which the tests use.
+Kernels compute in float32, and may multiply in TF32 where torch does; their inputs and outputs may have another type. With
+TRITON_INTERPRET=1 set before Triton is imported, they run on CPU tensors too, slowly, which the tests use.
 """
 
 from faustnet.nn.kernels.blocks import block_means
 from faustnet.nn.kernels.relu_norm import WIDEST, relu_norm
+from faustnet.nn.kernels.scores import reference_scores
 from faustnet.nn.kernels.tuplet import MOST_REFERENCES, reference_tuplet, scale_layers
 from faustnet.nn.kernels.update import Rule, update
 
@@ -15,6 +16,7 @@ __all__ = [
     "WIDEST",
     "Rule",
     "block_means",
+    "reference_scores",
     "reference_tuplet",
     "relu_norm",
     "scale_layers",
