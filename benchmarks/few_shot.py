@@ -49,6 +49,7 @@ SCALE = 8.0  # of FAUST
 
 # The network and the augmentation of best/mnist/cnn.
 BASE: dict[str, Any] = {
+    "dataset": "omniglot-rotated",
     "network.kind": "residual",
     "network.widths": [64, 128, 256],
     "network.pools": [1, 2, 3],
@@ -64,11 +65,17 @@ BASE: dict[str, Any] = {
     "training.batch_size": 512,
     "training.precision": "bfloat16",
 }
-# What the methods do not share. FAUST-representative embeds an image of every class in each step: too many with rotations.
+# Options that the methods do not share. FAUST-representative compares the images of a batch with one drawing of each of
+# their classes in a step: those of all 3,856 classes would be too many.
 OWN: dict[str, dict[str, Any]] = {
-    "faust-representative": {"dataset": "omniglot", "options.scale": SCALE},
-    "faust-prototype": {"dataset": "omniglot-rotated", "options.scale": SCALE},
-    "backprop": {"dataset": "omniglot-rotated"},
+    "faust-representative": {
+        "options.scale": SCALE,
+        "options.representatives": 5,
+        "options.representatives_per_step": 1,
+        "options.classes_per_step": "batch",
+    },
+    "faust-prototype": {"options.scale": SCALE},
+    "backprop": {},
 }
 
 

@@ -381,8 +381,9 @@ def test_settings_are_chosen_without_the_evaluation_alphabets(
 
     monkeypatch.setattr(study, "cached_data", recorded)
     monkeypatch.setattr(study, "EPISODES", 10)
-    monkeypatch.setattr(study, "BASE", {"network.widths": [24, 16], "network.embedding": 16, "network.length": "unit",
-                                        "optimiser.learning_rate": 0.002, "training.batch_size": 64})  # fmt: skip
+    small_network = {"network.widths": [24, 16], "network.embedding": 16, "network.length": "unit"}
+    others = {"dataset": "omniglot-rotated", "optimiser.learning_rate": 0.002, "training.batch_size": 64}
+    monkeypatch.setattr(study, "BASE", {**small_network, **others})
     file, recipes = tmp_path / "study.json", tmp_path / "recipes"
     monkeypatch.setattr(study, "RECIPES", recipes)
     monkeypatch.setattr(study, "results_of", here)
