@@ -213,7 +213,7 @@ def test_unreadable_recipes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         FaustnetError,
         match="There is no recipe 'nowhere': choose cifar10, digits, mnist, "
-        "best/DATASET/NAME, paper/METHOD, tuned/DATASET/METHOD or a file",
+        "best/DATASET/NAME, few-shot/DATASET/METHOD, paper/METHOD, tuned/DATASET/METHOD or a file",
     ):
         read_recipe("nowhere")
     for text in ("epochs = = 3", f"seed = {'1' * 5000}", f"seed = {'[' * 5000}", "\udcff"):
