@@ -26,6 +26,8 @@ FULL: dict[str, Any] = {
         "representatives": 2,
         "chosen": [4, 5],
         "choice": "random",
+        "representatives_per_step": 1,
+        "classes_per_step": "batch",
         "scale": 1e-5,
         "final_scale": 0.1,
         "label_smoothing": 0.1,
