@@ -140,7 +140,7 @@ def write(path: Path) -> None:
     for study, (best, count) in chosen(read(path)).items():
         write_recipe(RECIPES / f"{FAMILY}{study}.toml", recipe_text(best, count))
         found[study] = {"tuning": best.get("tuning", LEARNING_RATE), "trials": count}
-    write_recipe(RECIPES / CHOICES, json.dumps(found, indent=1) + "\n")
+    write_recipe(RECIPES / FAMILY / CHOICES, json.dumps(found, indent=1) + "\n")
 
 
 def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:

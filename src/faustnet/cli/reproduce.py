@@ -337,3 +337,22 @@ def rejection(
 
     note = "In %, on test images unless the column says otherwise."
     training.tabulate(TABLE, rejection_jobs(_names(datasets), seeds), note)
+
+
+@_command
+def few_shot(
+    training: Training,
+    methods: Annotated[str, _listed("Methods")] = "faust-representative,faust-prototype,backprop",
+    episodes: Annotated[int, typer.Option(help="Number of random episodes of each kind, for each seed.")] = 1000,
+    seeds: Seeds = 3,
+) -> None:
+    """Recognise new characters of Omniglot from one or five drawings: N-way K-shot accuracy with 95 % intervals.
+
+    Not in the paper. Trains on the background alphabets, and classifies characters of the evaluation alphabets, also by raw
+    pixels. Writes the result of each run to OUT/few-shot, and the table to OUT/few-shot.json and .md. After Ctrl-C the same
+    command continues.
+    """
+    from faustnet.reproduce.few_shot import TABLE, few_shot_jobs
+
+    note = "Accuracy in % with half the length of its 95 % interval; ○: the intervals of the two methods overlap."
+    training.tabulate(TABLE, few_shot_jobs(_names(methods), episodes, seeds), note)
