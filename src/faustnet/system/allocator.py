@@ -13,7 +13,7 @@ def keep_freed_memory() -> bool:
     """Let this process keep freed memory for its next tensors, and return whether the C library can.
 
     By default, glibc returns it to the system whenever a layer has been trained, and the next layer gets it back page by
-    page, which takes up to a tenth of a step. Only glibc has these settings.
+    page, which takes a part of every step. Only glibc has these settings.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
