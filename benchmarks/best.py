@@ -9,22 +9,24 @@
     python benchmarks/best.py write results/best-study.json       write the best trials to recipes/best/DATASET/NAME.toml
 
 A study is the search for one recipe, DATASET/NAME, or its twin, DATASET/NAME-backprop. With --epochs, a trial is shorter
-or longer than the final recipe. `draw` adds the same random settings (benchmarks/search.py) to a study and to its twins with
-the endings -backprop and -deep-supervision; where a study has such trials, its recipe is the best of them, and no other
-trial counts. `write` also writes
-how many trials there were, to recipes/best/choices.json. The file is written after each trial; run the command again to
-continue.
+or longer than the final recipe. `draw` adds the same random settings (benchmarks/search.py) to a study and to its twins
+with the endings -backprop and -deep-supervision; once all of them have ended, the recipe is the best of them, and no other
+trial counts. `run` trains up to --jobs dense networks at the same time, or two other networks; with the name of a
+study, it trains only this study and its twins. `write` also writes how many trials there were, to
+recipes/best/choices.json. The file is written after each trial; run the command again to continue.
 """
 
 import argparse
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from faustnet.data import DATASETS
 from faustnet.errors import FaustnetError, unknown
+from faustnet.reproduce.best import original
 from faustnet.reproduce.jobs import on_validation
 from faustnet.runs.recipes import (
     Recipe,
@@ -41,7 +43,7 @@ from faustnet.runs.recipes import (
 from faustnet.runs.recipes.files import CHOICES
 from faustnet.system.devices import choose_device
 from search import ARMS, arm, draws
-from trials import EQUAL, LEARNING_RATE, RECIPES, Trial, best_of, read, run, save, write_recipe
+from trials import EQUAL, LEARNING_RATE, RECIPES, Trial, best_of, outcome, read, run, save, write_recipe
 
 FAMILY = "best/"
 
@@ -92,10 +94,10 @@ def add(path: Path, study: str, base: str | None, assignments: list[str], epochs
     print(f"{study}, trial {trial['number']}: {recipe.method}, {recipe.training.epochs} epochs")
 
 
-def draw(path: Path, study: str, base: str | None, count: int, epochs: int | None) -> None:
+def draw(path: Path, study: str, base: str | None, assignments: list[str], count: int, epochs: int | None) -> None:
     """Add trials with the same drawn settings to a study and to its twins. They are marked as equal tuning."""
     check_study(study)
-    recipe, trials = recipe_of(study, base, {}), read(path)
+    recipe, trials = recipe_of(study, base, dict(map(assigned, assignments))), read(path)
     if any(trial["study"] == study and trial.get("tuning") == EQUAL for trial in trials):
         raise FaustnetError(f"{path} has drawn trials of {study} already: run them, or remove them from the file.")
     for ending, method in ARMS.items():
@@ -117,10 +119,15 @@ def draw(path: Path, study: str, base: str | None, count: int, epochs: int | Non
 
 
 def line(trial: Trial) -> str:
-    accuracy, seconds = trial["validation_accuracy"], trial.get("seconds", 0.0)
-    figure = f"{'–':>7} {'':8}" if accuracy is None else f"{accuracy:7.2%} {seconds:6.1f} s"
     epochs = f" {trial['epochs']} epochs" if "epochs" in trial else ""
-    return f"{trial['study']:30}{trial['number']:4} {figure}  {trial['base'] or '–'}{epochs} {json.dumps(trial['changes'])}"
+    settings = f"{trial['base'] or '–'}{epochs} {json.dumps(trial['changes'])}"
+    return f"{trial['study']:30}{trial['number']:4} {outcome(trial)}  {settings}"
+
+
+def wanted(study: str) -> Callable[[Trial], bool]:
+    """Return which trials are of a study or of its twins; all, if it is empty."""
+    names = {study + ending for ending in ARMS}
+    return lambda trial: not study or trial["study"] in names
 
 
 def show(path: Path) -> None:
@@ -133,16 +140,20 @@ def write(path: Path) -> None:
     for study, (best, count) in chosen(read(path)).items():
         write_recipe(RECIPES / f"{FAMILY}{study}.toml", recipe_text(best, count))
         found[study] = {"tuning": best.get("tuning", LEARNING_RATE), "trials": count}
-    write_recipe(RECIPES / CHOICES, json.dumps(found, indent=1) + "\n")
+    write_recipe(RECIPES / FAMILY / CHOICES, json.dumps(found, indent=1) + "\n")
 
 
 def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:
     """Return the best trial and the number of trials of every study with results. Where trials were drawn for equal tuning,
-    the others do not count."""
-    drawn = {trial["study"] for trial in trials if trial.get("tuning") == EQUAL}
+    the others do not count, once all drawn trials of the study and of its twins have ended."""
+    equal = [trial for trial in trials if trial.get("tuning") == EQUAL]
+    unfinished = {
+        original(trial["study"]) for trial in equal if trial["validation_accuracy"] is None and "failed" not in trial
+    }
+    drawn = {trial["study"] for trial in equal if original(trial["study"]) not in unfinished}
     measured: dict[str, list[Trial]] = {}
     for trial in trials:
-        counts = trial["study"] not in drawn or trial.get("tuning") == EQUAL
+        counts = (trial.get("tuning") == EQUAL) == (trial["study"] in drawn)
         if counts and trial["validation_accuracy"] is not None:
             measured.setdefault(trial["study"], []).append(trial)
     return {study: (best_of(mine), len(mine)) for study, mine in measured.items()}
@@ -168,7 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["add", "draw", "run", "show", "write"])
     parser.add_argument("file", type=Path)
-    parser.add_argument("study", nargs="?", default="", help="study of the new trial, DATASET/NAME")
+    parser.add_argument("study", nargs="?", default="", help="DATASET/NAME; for `run`: only this study and its twins")
     parser.add_argument("changes", nargs="*", metavar="key=value", help="keys that differ from the base")
     parser.add_argument("--base", help="an included recipe (default: the default settings)")
     parser.add_argument("--epochs", type=int, help="epochs of this trial only")
@@ -181,9 +192,17 @@ def main() -> None:
         if given.verb == "add":
             add(given.file, given.study, given.base, given.changes, given.epochs)
         elif given.verb == "draw":
-            draw(given.file, given.study, given.base, given.trials, given.epochs)
+            draw(given.file, given.study, given.base, given.changes, given.trials, given.epochs)
         elif given.verb == "run":
-            run(given.file, trial_recipe, line, given.jobs, choose_device(given.device).type, given.seconds)
+            run(
+                given.file,
+                trial_recipe,
+                line,
+                wanted(given.study),
+                given.jobs,
+                choose_device(given.device).type,
+                given.seconds,
+            )
         elif given.verb == "show":
             show(given.file)
         else:

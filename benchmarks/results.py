@@ -17,6 +17,7 @@ from typing import Any
 import beyond
 import new_classes
 import performance
+import predsim
 from estimator import lines
 from faustnet.report.paper import TITLES
 from faustnet.report.table1 import as_markdown, difference, ours
@@ -24,6 +25,7 @@ from faustnet.report.tables import markdown
 from faustnet.reproduce.results import method_titles
 from faustnet.reproduce.table1 import TABLE, summary
 from faustnet.runs.recipes import recipe_from
+from trials import read
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -79,7 +81,7 @@ brackets; `results/study.json` has all trials.
 
 {study}
 
-{beyond}## Figure 2: embeddings of Fashion-MNIST
+{rerun}{beyond}## Figure 2: embeddings of Fashion-MNIST
 
 `faustnet reproduce figure2 --out results` trains FAUST-representative (tuned, 4×500, embedding size 256) on
 {figure2_device}. Its test accuracy is {figure2_accuracy:.2%}. F is the Fisher score of a layer's embeddings of all test
@@ -128,6 +130,7 @@ def pages() -> dict[Path, str]:
         paper=as_markdown(cells, "paper", method_titles()),
         reading=" ".join(reading(cells, family) for family in ("tuned", "paper")),
         study=study(),
+        rerun=predsim.section(read(RESULTS / "predsim.json")),
         beyond="".join(f"{section}\n\n" for section in beyond.sections(RESULTS)),
         figure2_accuracy=figure2["test_accuracy"],
         figure2_device={"cpu": "a CPU"}.get(figure2["environment"]["device"], figure2["environment"]["device"]),
@@ -176,7 +179,7 @@ def table1_in_short(cells: list[dict[str, Any]], network: str = "4x800") -> str:
     methods, datasets = (
         [name for name in names if any(name == key[part] for key in found)] for part, names in enumerate((titles, TITLES))
     )
-    rows = [[titles[method], *(found[method, dataset] for dataset in datasets)] for method in methods]
+    rows = [[titles[method], *(found.get((method, dataset), "–") for dataset in datasets)] for method in methods]
     return markdown(["method", *(TITLES[dataset] for dataset in datasets)], rows)
 
 
@@ -228,14 +231,14 @@ def fisher_table(layers: list[dict[str, Any]]) -> str:
 
 
 def study() -> str:
-    trials = _read("study.json")
+    trials = [trial for trial in _read("study.json") if trial["validation_accuracy"] is not None]
     datasets = [name for name in TITLES if any(trial["dataset"] == name for trial in trials)]
     rows = []
     for method in dict.fromkeys(trial["method"] for trial in trials):
         row = [method_titles()[method]]
         for dataset in datasets:
             found = [t["validation_accuracy"] for t in trials if (t["method"], t["dataset"]) == (method, dataset)]
-            row.append(f"{100 * max(found):.2f} ({len(found)})")
+            row.append(f"{100 * max(found):.2f} ({len(found)})" if found else "–")
         rows.append(row)
     return markdown(["method", *(TITLES[name] for name in datasets)], rows)
 

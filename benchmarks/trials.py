@@ -3,15 +3,15 @@ benchmarks/best.py."""
 
 import json
 import time
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
-from faustnet.reproduce.results import write_lines
+from faustnet.reproduce.results import write_lines, writing_to
 from faustnet.reproduce.worker import cached_data
 from faustnet.runs.recipes import Recipe
 from faustnet.runs.session import set_up
@@ -21,7 +21,16 @@ from faustnet.training.loop import Diverged
 EQUAL, LEARNING_RATE = "equal", "learning-rate"  # tuning: the same draws for all arms; only the learning rate of twins
 RECIPES = Path(__file__).parents[1] / "src/faustnet/runs/recipes"
 
-Trial = dict[str, Any]  # its result is "validation_accuracy", None if it was not trained yet
+Trial = dict[str, Any]  # its settings and its result
+
+
+class Result(TypedDict, total=False):
+    """Result of a trial. The accuracy is None if the trial was not trained yet, or if it failed."""
+
+    validation_accuracy: float | None
+    failed: str  # the reason
+    seconds: float
+    environment: dict[str, Any]
 
 
 def read(path: Path) -> list[Trial]:
@@ -33,38 +42,91 @@ def save(path: Path, trials: list[Trial]) -> None:
 
 
 def run(
-    path: Path, recipe_of: Callable[[Trial], Recipe], shown: Callable[[Trial], str], jobs: int, device: str, seconds: float
+    path: Path,
+    recipe_of: Callable[[Trial], Recipe],
+    shown: Callable[[Trial], str],
+    wanted: Callable[[Trial], bool],
+    jobs: int,
+    device: str,
+    seconds: float,
 ) -> None:
-    """Train the trials without a result, starting with the first of every study. The file is written after each trial. No
-    trial is started after the given seconds."""
-    trials = read(path)
-    waiting = [number for number, trial in enumerate(trials) if trial["validation_accuracy"] is None]
-    waiting.sort(key=lambda number: trials[number]["number"])
-    end = time.monotonic() + seconds
+    """Train the wanted trials without a result, beginning with the first of every study. The file is written after each
+    trial. No trial is started after the given seconds.
+
+    At most `jobs` dense networks are trained at the same time. Another network counts as half of them, so that two are
+    trained at the same time. A trial that fails is stored with the reason, and trained again by the next call.
+    """
+    waiting = [trial for trial in read(path) if trial["validation_accuracy"] is None and wanted(trial)]
+    studies = [{key: trial[key] for key in ("study", "method", "dataset") if key in trial} for trial in waiting]
+    order = sorted(range(len(waiting)), key=lambda place: studies[:place].count(studies[place]))
+    waiting = [waiting[place] for place in order]
+    recipes = [recipe_of(trial) for trial in waiting]
+    slots = [1 if recipe.network.kind == "dense" else max(1, jobs // 2) for recipe in recipes]
+    failed = 0
+    for number, result in results_of(measure, [(recipe, device) for recipe in recipes], slots, jobs, seconds):
+        failed += result["validation_accuracy"] is None
+        print(shown(record(path, waiting[number], result)), flush=True)
+    if failed:
+        raise SystemExit(f"{failed} trials failed; {path} has the reasons, and the same command trains them again.")
+
+
+def results_of(
+    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], slots: Sequence[int], jobs: int, seconds: float
+) -> Iterator[tuple[int, Any]]:
+    """Call a function with each of these arguments, in processes, and yield the number and the result of each call as they
+    end. A call takes some of `jobs` slots. None is begun after the given seconds."""
+    end, begun = time.monotonic() + seconds, 0
+    running: dict[Future[Any], int] = {}
     with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        futures = {pool.submit(measure, recipe_of(trials[number]), device): number for number in waiting}
-        while futures:
-            for future in wait(futures, return_when=FIRST_COMPLETED).done:
-                number = futures.pop(future)
-                trials[number] |= future.result()
-                save(path, trials)
-                print(shown(trials[number]), flush=True)
-            if time.monotonic() > end:
-                futures = {future: number for future, number in futures.items() if not future.cancel()}
+        while True:
+            while begun < len(calls) and time.monotonic() < end:
+                if sum(slots[number] for number in running.values()) + slots[begun] > jobs:
+                    break
+                running[pool.submit(function, *calls[begun])] = begun
+                begun += 1
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
 
 
-def measure(recipe: Recipe, device: str) -> dict[str, Any]:
-    """Return the result of a trial. A trial that diverged has an accuracy of 0."""
+def record(path: Path, trial: Trial, result: Result) -> Trial:
+    """Store the result of a trial in the file, to which other programs may have added trials and results."""
+    with writing_to(path.parent):
+        trials = read(path)
+        (found,) = (other for other in trials if _settings(other) == _settings(trial))
+        found.pop("failed", None)
+        found |= result
+        save(path, trials)
+    return found
+
+
+def _settings(trial: Trial) -> Trial:
+    return {key: value for key, value in trial.items() if key not in Result.__annotations__}
+
+
+def measure(recipe: Recipe, device: str) -> Result:
+    """Return the result of a trial. A trial that diverged has an accuracy of 0; one that failed otherwise has none."""
     begin = time.perf_counter()
     where = torch.device(device)
-    _, trainer = set_up(recipe, cached_data(recipe.dataset, None), where)
+    about = {"environment": environment(where, recipe.seed)}
     try:
+        _, trainer = set_up(recipe, cached_data(recipe.dataset, None), where)
         trainer.run(lambda: None, lambda epoch: None)
-        accuracy = trainer.history[-1].accuracy
-    except Diverged:
-        accuracy = 0.0
-    seconds = round(time.perf_counter() - begin, 2)
-    return {"validation_accuracy": accuracy, "seconds": seconds, "environment": environment(where, recipe.seed)}
+        result = Result(validation_accuracy=trainer.history[-1].accuracy)
+    except Diverged as error:
+        result = Result(validation_accuracy=0.0, failed=str(error))
+    except Exception as error:  # whatever it is, the other trials go on
+        result = Result(validation_accuracy=None, failed=f"{type(error).__name__}: {error}")
+        torch.cuda.empty_cache()
+    return Result(**result, seconds=round(time.perf_counter() - begin, 2), **about)
+
+
+def outcome(trial: Trial) -> str:
+    """Return the accuracy and the time of a trial, or why it failed, for a line of text."""
+    accuracy, seconds = trial["validation_accuracy"], trial.get("seconds", 0.0)
+    figures = f"{'–':>7} {'':8}" if accuracy is None else f"{accuracy:7.2%} {seconds:6.1f} s"
+    return figures + (f" failed ({trial['failed']})" if "failed" in trial else "")
 
 
 def best_of(trials: list[Trial]) -> Trial:

@@ -16,13 +16,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from faustnet.methods import METHODS
-from faustnet.reproduce.jobs import on_validation
+from faustnet.errors import FaustnetError
+from faustnet.reproduce.jobs import check_known, on_validation
 from faustnet.runs.recipes import Recipe, put, recipe_from, to_toml
 from faustnet.system.devices import choose_device
-from trials import RECIPES, Trial, best_of, read, run, save, write_recipe
+from trials import RECIPES, Trial, best_of, outcome, read, run, save, write_recipe
 
-DATASETS = ("mnist", "fashion-mnist", "cifar10", "digits")
+DATASETS = ("mnist", "fashion-mnist", "cifar10", "cifar100", "digits")
 FAMILY = "tuned"
 
 # Search space: lowest value, highest value, and whether the scale is logarithmic.
@@ -34,8 +34,11 @@ SPACES: dict[str, dict[str, tuple[float, float, bool]]] = {
     "backprop": {**RATE, **COMMON, **SMOOTHING},
     "forward-forward": {**FAST, **COMMON, **LABEL, **THRESHOLD},
     "symba": {**FAST, **COMMON, **LABEL, "options.sharpness": (0.5, 8.0, True)},
+    "sffa": {**FAST, **COMMON, **LABEL},
     "ffcm": {**RATE, **COMMON, "options.temperature": (0.05, 0.3, True), "options.first_margin": (0.0, 0.4, False)},
     "collaborative-ff": {**FAST, **COMMON, **LABEL, **THRESHOLD},
+    "mono-forward": {**RATE, **COMMON},
+    "predsim": {**RATE, **COMMON, "options.matching": (0.9, 0.999, False)},
     "faust-triplet": {**RATE, **COMMON, **SCALE},
     "faust-tuplet": {**RATE, **COMMON, **SCALE, **SMOOTHING},
     "faust-representative": {**RATE, **COMMON, **SCALE, **SMOOTHING},
@@ -52,8 +55,14 @@ FIRST = {
     "options.sharpness": 4.0,
     "options.temperature": 0.15,
     "options.first_margin": 0.4,
+    "options.matching": 0.99,
 }
-DISTORTED = {"mnist": {"crop": 2}, "fashion-mnist": {"crop": 2, "flip": True}, "cifar10": {"crop": 4, "flip": True}}
+DISTORTED = {
+    "mnist": {"crop": 2},
+    "fashion-mnist": {"crop": 2, "flip": True},
+    "cifar10": {"crop": 4, "flip": True},
+    "cifar100": {"crop": 4, "flip": True},
+}
 
 
 def recipe_table(method: str, dataset: str, params: dict[str, float]) -> dict[str, Any]:
@@ -89,6 +98,8 @@ def ask(path: Path, methods: list[str], datasets: list[str], count: int, epochs:
         raise SystemExit("Proposing trials needs Optuna: pip install -c constraints.txt -e '.[tuning]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     trials = read(path)
+    check_known("method", methods, SPACES)
+    check_known("data set", datasets, DATASETS)
     for method, dataset in product(methods, datasets):
         mine = [trial for trial in trials if (trial["method"], trial["dataset"]) == (method, dataset)]
         space = {
@@ -98,8 +109,10 @@ def ask(path: Path, methods: list[str], datasets: list[str], count: int, epochs:
         sampler = optuna.samplers.TPESampler(seed=len(mine), multivariate=True, constant_liar=True, n_startup_trials=6)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         for trial in mine:
+            accuracy = trial["validation_accuracy"]
+            state = optuna.trial.TrialState.RUNNING if accuracy is None else optuna.trial.TrialState.COMPLETE
             study.add_trial(optuna.trial.create_trial(
-                params=trial["params"], distributions=space, value=trial["validation_accuracy"] or 0.0))  # fmt: skip
+                state=state, params=trial["params"], distributions=space, value=accuracy))  # fmt: skip
         if not mine:
             study.enqueue_trial({key: FIRST[key] for key in space})
         for number in range(count):
@@ -111,13 +124,12 @@ def ask(path: Path, methods: list[str], datasets: list[str], count: int, epochs:
 
 
 def line(trial: Trial) -> str:
-    accuracy, seconds = trial["validation_accuracy"], trial["seconds"]
-    return f"{trial['method']:21}{trial['dataset']:14}{accuracy:.2%} {seconds:6.1f} s {trial['params']}"
+    return f"{trial['method']:21}{trial['dataset']:14}{outcome(trial)} {trial['params']}"
 
 
 def write(path: Path) -> None:
     trials = read(path)
-    for method, dataset in product(METHODS, DATASETS):
+    for method, dataset in product(SPACES, DATASETS):
         measured = [trial for trial in trials if trial["validation_accuracy"] is not None]
         mine = [trial for trial in measured if (trial["method"], trial["dataset"]) == (method, dataset)]
         if mine:
@@ -139,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["ask", "run", "write"])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--methods", default=",".join(SPACES))
     parser.add_argument("--datasets", default=",".join(DATASETS))
     parser.add_argument("--trials", type=int, default=8, help="trials per method and data set")
     parser.add_argument("--epochs", type=int, default=25, help="epochs per trial")
@@ -147,12 +159,17 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no new trial after this time")
     given = parser.parse_args()
-    if given.verb == "ask":
-        ask(given.file, given.methods.split(","), given.datasets.split(","), given.trials, given.epochs)
-    elif given.verb == "run":
-        run(given.file, trial_recipe, line, given.jobs, choose_device(given.device).type, given.seconds)
-    else:
-        write(given.file)
+    try:
+        if given.verb == "ask":
+            ask(given.file, given.methods.split(","), given.datasets.split(","), given.trials, given.epochs)
+        elif given.verb == "run":
+            names = given.methods.split(","), given.datasets.split(",")
+            run(given.file, trial_recipe, line, lambda trial: trial["method"] in names[0] and trial["dataset"] in names[1],
+                given.jobs, choose_device(given.device).type, given.seconds)  # fmt: skip
+        else:
+            write(given.file)
+    except FaustnetError as error:
+        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -232,8 +232,14 @@ def test_all_arms_of_equal_tuning_get_the_same_draws_and_only_these_count(
     with pytest.raises(SystemExit, match="has drawn trials of digits/mlp already"):
         search(monkeypatch, "draw", file, "digits/mlp", *base)
 
-    for number, trial in enumerate(trials):
+    for number, trial in enumerate(trials[:-1]):
         trial["validation_accuracy"] = 0.9 if number == 0 else number / 100
+    assert {study: trial["number"] for study, (trial, _) in best.chosen(trials).items()} == {"digits/mlp": 0}, (
+        "one is missing"
+    )
+    trials[-1]["failed"] = "It had no memory."
+    assert best.chosen(trials)["digits/mlp-deep-supervision"][1] == 3
+    trials[-1]["validation_accuracy"] = 0.12
     chosen = best.chosen(trials)
     assert {study: (trial["number"], count) for study, (trial, count) in chosen.items()} == {
         "digits/mlp": (4, 4), "digits/mlp-backprop": (3, 4), "digits/mlp-deep-supervision": (3, 4),

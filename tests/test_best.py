@@ -218,7 +218,8 @@ def test_every_piece_is_changed_and_nothing_else(monkeypatch: pytest.MonkeyPatch
             same = {"options.scale"} if words == "embeddings of learned length" else set()
             assert keys == dict(CHANGES)[words].keys() - same
     prototypes = found["learned prototypes"]
-    kept = {key: value for key, value in FULL.options.items() if key not in ("representatives", "choice", "chosen")}
+    own = ("representatives", "choice", "chosen", "representatives_per_step", "classes_per_step")
+    kept = {key: value for key, value in FULL.options.items() if key not in own}
     assert prototypes.options == {"prototypes": FULL.options["representatives"], **kept}
     assert found["half the epochs"].training.epochs == FULL.training.epochs // 2
     assert found["half the contrast's temperature"].options["temperature"] == 0.1

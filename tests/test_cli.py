@@ -330,7 +330,8 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
     assert "one-pass" in faustnet("methods", "forward-forward").out
     assert "did you mean backprop?" in faustnet("methods", "backprob").sentence
     assert {entry["name"] for entry in json.loads(faustnet("datasets", "--json").out)} == {
-        "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "cifar100-coarse", "sst2", "trec"
+        "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "cifar100-coarse", "omniglot", "omniglot-rotated",
+        "omniglot-evaluation", "sst2", "trec",
     }  # fmt: skip
     assert "faust-tuplet" in faustnet("methods").out
     assert "fashion-mnist" in faustnet("datasets").out

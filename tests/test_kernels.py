@@ -177,7 +177,7 @@ def test_the_kernel_of_scores_is_the_formula(rows: int, classes: int, values: in
     references[0] = embedding[0]
     found = kernels.reference_scores(embedding, references)
     expected = -torch.cdist(embedding.double().cpu(), references.double().cpu())
-    assert found[0, 0].abs() < 1e-2
+    assert found[0, 0].abs() < 3e-2  # rounding of squared lengths of about 256
     assert (found.double().cpu() - expected)[1:].abs().max() < 1e-4 if rows > 1 else True
 
 

@@ -26,6 +26,8 @@ FULL: dict[str, Any] = {
         "representatives": 2,
         "chosen": [4, 5],
         "choice": "random",
+        "representatives_per_step": 1,
+        "classes_per_step": "batch",
         "scale": 1e-5,
         "final_scale": 0.1,
         "label_smoothing": 0.1,
@@ -213,7 +215,7 @@ def test_unreadable_recipes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         FaustnetError,
         match="There is no recipe 'nowhere': choose cifar10, digits, mnist, "
-        "best/DATASET/NAME, paper/METHOD, tuned/DATASET/METHOD or a file",
+        "best/DATASET/NAME, few-shot/DATASET/METHOD, paper/METHOD, tuned/DATASET/METHOD or a file",
     ):
         read_recipe("nowhere")
     for text in ("epochs = = 3", f"seed = {'1' * 5000}", f"seed = {'[' * 5000}", "\udcff"):

@@ -16,6 +16,7 @@ from faustnet.methods import METHODS
 from faustnet.methods.backprop import Backprop
 from faustnet.report.paper import TABLE_1
 from faustnet.report.table1 import as_latex, as_markdown
+from faustnet.reproduce import jobs
 from faustnet.reproduce.figures import curves
 from faustnet.reproduce.jobs import Job, Table1Job, table1_jobs
 from faustnet.reproduce.representatives import RepresentativesJob
@@ -128,6 +129,23 @@ def test_one_that_diverges_does_not_keep_the_others_from_being_trained(
 
 def test_a_name_twice_is_one_job() -> None:
     assert len(table1_jobs(["tuned"], ["backprop", "backprop"], ["digits"], ["2x24"], 1)) == 1
+
+
+def test_the_tables_methods_and_data_sets_are_those_with_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["paper/backprop", *(f"tuned/{dataset}/backprop" for dataset in ("mnist", "fashion-mnist", "cifar10", "digits"))]
+    monkeypatch.setattr(jobs, "shipped_recipes", lambda: [*names, "tuned/cifar100/backprop", "tuned/cifar100/predsim"])
+    found = table1_jobs(["paper", "tuned"], None, None, ["3x500"], 1)
+    paper = ["mnist", "fashion-mnist", "cifar10"]
+    assert [(job.family, job.dataset, job.method) for job in found] == [
+        *(("paper", dataset, "backprop") for dataset in paper),
+        *(("tuned", dataset, "backprop") for dataset in paper),
+        ("tuned", "cifar100", "backprop"),
+        ("tuned", "cifar100", "predsim"),
+    ]
+    monkeypatch.setattr(jobs, "shipped_recipes", lambda: names)
+    assert {job.dataset for job in table1_jobs(["tuned"], None, None, ["3x500"], 1)} == set(paper)
+    with pytest.raises(FaustnetError, match="There are no tuned recipes for cifar100: use --recipes default"):
+        table1_jobs(["tuned"], None, ["cifar100"], ["3x500"], 1)
 
 
 class OwnMethod(Backprop):

@@ -72,6 +72,8 @@ SHIPPED = """## Included recipes
 - `{tuned}`: tuned on validation images, for [Table I](../RESULTS.md#table-i).
 - `{best}`: the [strongest recipes](../RESULTS.md#stronger-recipes). Recipes for FAUST have a backprop twin, `…-backprop`.
   All names: {names}.
+- `{few_shot}`: tuned on characters of alphabets that were not used for training, for
+  [few-shot classification](few-shot.md#accuracy-on-omniglot).
 """
 PYTHON = f"""# Python
 {WRITTEN}
@@ -225,10 +227,10 @@ def recipes() -> Iterator[str]:
         yield f"{method.summary[0].upper()}{method.summary[1:]}."
         yield from _with_options(method, method.options())
     names = shipped_recipes()
-    best, paper, tuned = FAMILIES
-    listed = ", ".join(f"`{name}`" for name in names if not name.startswith(("tuned/", "paper/")) and "/" in name)
+    best, few_shot, paper, tuned = FAMILIES
+    listed = ", ".join(f"`{name}`" for name in names if name.startswith("best/"))
     plain = ", ".join(f"`{name}`" for name in names if "/" not in name)
-    yield SHIPPED.format(plain=plain, best=best, paper=paper, tuned=tuned, names=listed)
+    yield SHIPPED.format(plain=plain, best=best, paper=paper, tuned=tuned, few_shot=few_shot, names=listed)
 
 
 def _with_options(thing: Any, defaults: Mapping[str, Any]) -> Iterator[str]:

@@ -46,6 +46,8 @@ def measure(widths: tuple[int, ...], embedding: int, device: torch.device, secon
     chunks = rows.split(GPU_CHUNK if device.type == "cuda" else CPU_CHUNK)
     shape, settings = (case.inputs, 1, 1), NetworkSettings(widths, embedding)
     methods = {name: build(name, shape, case.classes, settings, {}).to(device) for name in NAMES}
+    for method in methods.values():
+        method.mark_ready()
 
     def predict(name: str) -> None:
         with evaluating(methods[name]):

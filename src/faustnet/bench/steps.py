@@ -41,6 +41,8 @@ class Case:
     batch: int = 256
     classes: int = 10
     representatives: int = 1
+    representatives_per_step: int = 0
+    classes_per_step: str = "all"
     shape: tuple[int, int, int] = (3, 32, 32)
     precision: str = "tf32"
 
@@ -52,6 +54,12 @@ class Case:
     def inputs(self) -> int:
         channels, height, width = self.shape
         return channels * height * width
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of faust-representative."""
+        names = ("representatives", "representatives_per_step", "classes_per_step")
+        return {name: getattr(self, name) for name in names}
 
     def source(self, device: torch.device) -> ImageSource:
         """Return random images; the time of a step does not depend on their content."""
@@ -106,8 +114,9 @@ def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -
 
 def faust_schedule(case: Case, source: ImageSource, order: str) -> Schedule:
     """Return a schedule that trains a new FAUST network."""
-    settings, options = NetworkSettings(case.widths, case.embedding), {"representatives": case.representatives}
-    return schedule_of("faust-representative", order, case, source, settings, options)
+    return schedule_of(
+        "faust-representative", order, case, source, NetworkSettings(case.widths, case.embedding), case.options
+    )
 
 
 def schedule_of(

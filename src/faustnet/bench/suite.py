@@ -53,7 +53,8 @@ class Bench:
         found = []
         for line in self._measure(networks):
             found.append(line)
-            self.say(f"{line['kind']}, batch {line['batch']}, {line['precision']}: {compared(line)}")
+            sizes = f"{len(line['widths'])} layers, head {line['head']}, batch {line['batch']}"
+            self.say(f"{line['kind']}, {sizes}, {line['precision']}: {compared(line)}")
             if "backprop_beside_mib" in line:
                 most = [f"{name} {line[f'{name}_beside_mib']:,.0f} MiB" for name in convolutions.SYSTEMS]
                 self.say(f"  peak memory without weights and optimiser state: {', '.join(most)}")
@@ -67,9 +68,11 @@ def compared(line: Mapping[str, Any]) -> str:
     """Return the times of a step as text."""
     whole = line["backprop_us"]
     ratios = []
-    for name in ("sequential", "wavefront"):
+    for name in ("sequential", "wavefront", "sampled_sequential", "sampled_wavefront"):
+        if f"{name}_us" not in line:
+            continue
         worst = f" (at most {line[f'{name}_worst_us'] / whole:.2f})" if f"{name}_worst_us" in line else ""
-        ratios.append(f"{name} {line[f'{name}_us'] / whole:.2f}{worst}")
+        ratios.append(f"{name.replace('_', ' ')} {line[f'{name}_us'] / whole:.2f}{worst}")
     return f"backprop {whole / 1000:,.3f} ms; relative to backprop: {', '.join(ratios)}"
 
 
@@ -86,6 +89,8 @@ def measure_steps(bench: Bench) -> Entries:
     if device.type == "cuda":
         others = [Case(layers=layers, precision=name) for name in ("tf32", "float32") for layers in (4, 8, 16)]
         found["steps_in_other_precisions"] = bench.steps(others)
+        many = [Case(classes=100), Case(classes=1000, classes_per_step="batch")]
+        found["steps_with_many_classes"] = bench.steps(many)
     if has_triton(device):
         for case, line in zip(cases, found["steps"], strict=True):
             if 4 <= case.layers <= 16:
@@ -106,6 +111,7 @@ def measure_scaling(bench: Bench) -> Entries:
         "representatives": (10,),
     }
     changes: list[dict[str, Any]] = [{}, *({name: value} for name, values in varied.items() for value in values)]
+    changes.append({"classes": 1000, "classes_per_step": "batch"})
     return {"scaling": bench.steps([replace(base(bench.device), **change) for change in changes])}
 
 
@@ -126,9 +132,12 @@ def measure_prediction(bench: Bench) -> Entries:
     for widths, embedding in (((500,) * 3, 64), ((500,) * 3, 256), ((800,) * 4, 64), ((800,) * 4, 256)):
         line = prediction.measure(widths, embedding, bench.device, bench.seconds)
         found.append(line)
+        recorded = ""
+        if "recorded_faust_ms" in line:
+            recorded = f", as CUDA graphs {line['recorded_faust_ms'] / line['recorded_backprop_ms']:.2f}"
         bench.say(
             f"predicting 10,000 images, {len(widths)} × {widths[0]}, embedding {embedding}: backprop "
-            f"{line['backprop_ms']:.1f} ms; FAUST ÷ backprop {line['faust_ms'] / line['backprop_ms']:.2f}; "
+            f"{line['backprop_ms']:.1f} ms; FAUST ÷ backprop {line['faust_ms'] / line['backprop_ms']:.2f}{recorded}; "
             f"Forward-Forward ÷ FAUST {line['forward_forward_ms'] / line['faust_ms']:.1f}"
         )
     return {"prediction": found}
@@ -160,7 +169,11 @@ def measure_training(bench: Bench) -> Entries:
 
 
 def measure_convolutions(bench: Bench) -> Entries:
-    return {"convolutions": bench.convolutions([convolutions.VGG, convolutions.RESIDUAL])}
+    return {
+        "convolutions": bench.convolutions(
+            [convolutions.VGG, convolutions.NARROW_HEADS, convolutions.RESIDUAL, convolutions.LARGE]
+        )
+    }
 
 
 PARTS: dict[str, Callable[[Bench], Entries]] = {

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from faustnet.cli import calibration, check, classes, commands, compare, demo, package, reproduce, tokens, training
+from faustnet.cli import calibration, check, classes, commands, compare, demo, few_shot, package, reproduce, tokens, training
 from faustnet.cli.spelling import Command
 from faustnet.errors import OUT_OF_MEMORY, FaustnetError, printable, require
 from faustnet.version import VERSION
@@ -39,6 +39,7 @@ for _command in (  # in the order of --help
     classes.rename_class,
     classes.remove_class,
     classes.undo_classes,
+    few_shot.few_shot,
     calibration.calibrate,
     commands.export,
     package.methods,

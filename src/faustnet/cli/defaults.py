@@ -16,8 +16,13 @@ RECIPE: dict[str, Any] = {
     "training.batch_size": 256,
     "training.schedule": "auto",
 }
-RECIPES = ("cifar10", "digits", "mnist", "best/DATASET/NAME", "paper/METHOD", "tuned/DATASET/METHOD")
-DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "cifar100-coarse", "sst2", "trec")
+RECIPES = (
+    "cifar10", "digits", "mnist", "best/DATASET/NAME", "few-shot/DATASET/METHOD", "paper/METHOD", "tuned/DATASET/METHOD"
+)  # fmt: skip
+DATASETS = (
+    "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "cifar100-coarse", "omniglot", "omniglot-rotated",
+    "omniglot-evaluation", "sst2", "trec",
+)  # fmt: skip
 LARGEST_IMAGE = 512  # pixels per side
 KEPT_SIZE, COMMON_SIZE = 64, 32  # pixels per side
 BENCH_PARTS = ("steps", "scaling", "prediction", "memory", "convolutions", "early-exit", "training")

@@ -109,7 +109,9 @@ def _names(text: str) -> list[str]:
 def table1(
     training: Training,
     methods: Annotated[str | None, option("Methods, separated by commas.", "all that have recipes")] = None,
-    datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist,cifar10",
+    datasets: Annotated[
+        str | None, option("Data sets, separated by commas.", "those of the paper; for tuned recipes also CIFAR-100")
+    ] = None,
     networks: Annotated[str, _listed("Networks", "number of layers x units per layer")] = "3x500,4x800",
     recipes: Annotated[
         str,
@@ -129,8 +131,8 @@ def table1(
     from faustnet.reproduce.jobs import table1_jobs
     from faustnet.reproduce.table1 import reproduce_table1
 
-    named = None if methods is None else _names(methods)
-    table_jobs = table1_jobs(_names(recipes), named, _names(datasets), _names(networks), seeds)
+    named, sets = (None if names is None else _names(names) for names in (methods, datasets))
+    table_jobs = table1_jobs(_names(recipes), named, sets, _names(networks), seeds)
     reproduce_table1(table_jobs, training.out, training.workers())
 
 
@@ -258,6 +260,27 @@ def class_counts(
 
 
 @_command
+def incremental(
+    training: Training,
+    base: Annotated[
+        str, typer.Option(help="Recipe of a FAUST method with a backprop twin, as DATASET/NAME.")
+    ] = "cifar100/cnn",
+    first: Annotated[int, typer.Option(help="Number of classes to train on.")] = 50,
+    step: Annotated[int, typer.Option(help="Number of classes that are added in each step.")] = 5,
+    seeds: Seeds = 3,
+) -> None:
+    """Add classes over time: train on some classes, then add the others in steps, and measure the accuracy after each step.
+
+    Not in the paper. FAUST without further training, FAUST with a short training of its heads, and backprop with the nearest
+    class mean. The seed determines the order of the classes. Writes the results to OUT/incremental and
+    OUT/incremental.json, and a figure.
+    """
+    from faustnet.reproduce.incremental import draw_steps, incremental_jobs
+
+    _print_paths(draw_steps(incremental_jobs(base, first, step, seeds), training.out, training.workers()))
+
+
+@_command
 def ablation(
     training: Training,
     base: Annotated[str, typer.Option(help="Recipe to change, as DATASET/NAME.")] = "cifar10/mlp",
@@ -314,3 +337,22 @@ def rejection(
 
     note = "In %, on test images unless the column says otherwise."
     training.tabulate(TABLE, rejection_jobs(_names(datasets), seeds), note)
+
+
+@_command
+def few_shot(
+    training: Training,
+    methods: Annotated[str, _listed("Methods")] = "faust-representative,faust-prototype,backprop",
+    episodes: Annotated[int, typer.Option(help="Number of random episodes of each kind, for each seed.")] = 1000,
+    seeds: Seeds = 3,
+) -> None:
+    """Recognise new characters of Omniglot from one or five drawings: N-way K-shot accuracy with 95 % intervals.
+
+    Not in the paper. Trains on the background alphabets, and classifies characters of the evaluation alphabets, also by raw
+    pixels. Writes the result of each run to OUT/few-shot, and the table to OUT/few-shot.json and .md. After Ctrl-C the same
+    command continues.
+    """
+    from faustnet.reproduce.few_shot import TABLE, few_shot_jobs
+
+    note = "Accuracy in % with half the length of its 95 % interval; ○: the intervals of the two methods overlap."
+    training.tabulate(TABLE, few_shot_jobs(_names(methods), episodes, seeds), note)

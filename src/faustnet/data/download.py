@@ -41,7 +41,7 @@ def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with folder_lock(path.parent, wait=True):
-            _remove_partials(path)
+            remove_partials(path)
             reasons = [] if path.exists() else _download(urls, md5, path)
     except OSError as error:
         raise FaustnetError(
@@ -54,7 +54,7 @@ def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
         )
 
 
-def _remove_partials(path: Path) -> None:
+def remove_partials(path: Path) -> None:
     """Remove the temporary files and folders of killed attempts to make a file or a folder."""
     for other in partials(path):
         if other.is_dir():
@@ -125,7 +125,7 @@ def unpack_folder(archive: Path, md5: str, folder: Path, names: Sequence[str]) -
             if hashlib.file_digest(file, "md5").hexdigest() != md5:
                 raise tarfile.TarError("its checksum is wrong")
         with folder_lock(folder.parent, wait=True):
-            _remove_partials(folder)
+            remove_partials(folder)
             _unpack(archive, folder, names)
     except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
         raise FaustnetError(f"{archive} could not be unpacked ({error}): delete it and run the command again.") from None

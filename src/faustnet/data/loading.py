@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from faustnet.data import official
@@ -9,6 +10,7 @@ from faustnet.data.image_folder import find_class_files, load_folder
 from faustnet.data.images import DataSet
 from faustnet.data.memory import MEMORY
 from faustnet.data.npz import load_npz
+from faustnet.data.omniglot import EVALUATION, omniglot
 from faustnet.data.shard_reader import is_sharded, load_shards
 from faustnet.data.shard_writer import shard_folder, shard_images
 from faustnet.data.text import SUFFIXES, TextSettings, find_parts, load_text_file, load_text_folder
@@ -22,6 +24,15 @@ IMAGE_SETS: dict[str, tuple[Callable[[Path | None], DataSet], str]] = {
     "cifar10": (official.cifar10, "60,000 colour photographs in 10 classes, 32×32 pixels; 170 MB to download"),
     "cifar100": (official.cifar100, "60,000 colour photographs in 100 classes, 32×32 pixels; 169 MB to download"),
     "cifar100-coarse": (official.cifar100_coarse, "the images of cifar100 in 20 groups of 5 classes; the same download"),
+    "omniglot": (omniglot, "19,280 drawings of 964 characters of 30 alphabets, 28×28 pixels; 9 MB to download"),
+    "omniglot-rotated": (
+        partial(omniglot, rotations=True),
+        "the drawings of omniglot and their rotations by 90, 180 and 270 degrees, in 3,856 classes; the same download",
+    ),
+    "omniglot-evaluation": (
+        partial(omniglot, part=EVALUATION),
+        "13,180 drawings of 659 characters of 20 other alphabets, 28×28 pixels; 6 MB to download",
+    ),
 }
 TEXT_SETS: dict[str, tuple[Callable[[Path | None, TextSettings], DataSet], str]] = {
     "sst2": (official.sst2, "9,613 sentences of film reviews, positive or negative; not downloaded, see docs/text.md"),

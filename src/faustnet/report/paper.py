@@ -27,6 +27,9 @@ TITLES = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "cifar100-coarse": "CIFAR-100, 20 groups",
+    "omniglot": "Omniglot",
+    "omniglot-rotated": "Omniglot with rotations",
+    "omniglot-evaluation": "Omniglot, evaluation set",
     "sst2": "SST-2",
     "trec": "TREC",
 }  # of data sets, in the order of tables

@@ -9,6 +9,9 @@ from rich.table import Table
 
 from faustnet.errors import printable
 
+MANY = 40  # classes, above which a confusion matrix is not printed
+SHOWN_ERRORS = 10  # kinds of errors that are printed in its place
+
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
     """Print a table with the columns `numbers` aligned right. Cells are printed literally, without markup."""
@@ -42,10 +45,24 @@ def print_evaluation(result: dict[str, Any]) -> None:
         print(f"The accuracy above weights the layers {weights}; the table weights them equally.")
     passes = result["forward_passes"]
     cost = f"{passes} forward pass{'es' if passes > 1 else ''} and {result['seconds_per_image'] * 1e6:.1f} µs"
-    print(f"{cost} per image\nConfusion matrix (rows: true class):")
-    names = result["class_names"]
-    counts = ([str(count) if count else "·" for count in row] for row in result["confusion"])
-    print_table(("", *names), [(name, *row) for name, row in zip(names, counts, strict=True)], numbers=names)
+    print(f"{cost} per image")
+    _print_confusion(result["confusion"], result["class_names"])
+
+
+def _print_confusion(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> None:
+    """Print the confusion matrix, or if there are many classes the most frequent errors."""
+    if len(names) <= MANY:
+        print("Confusion matrix (rows: true class):")
+        counts = ([str(count) if count else "·" for count in row] for row in confusion)
+        print_table(("", *names), [(name, *row) for name, row in zip(names, counts, strict=True)], numbers=names)
+        return
+    errors = [(count, i, j) for i, row in enumerate(confusion) for j, count in enumerate(row) if count and i != j]
+    if not errors:
+        return
+    largest = sorted(errors, key=lambda error: (-error[0], *error[1:]))[:SHOWN_ERRORS]
+    print(f"Most frequent errors among {len(names)} classes:")
+    columns = ("true class", "predicted class", "images")
+    print_table(columns, [(names[i], names[j], str(count)) for count, i, j in largest], numbers=columns[2:])
 
 
 def print_comparison(results: list[dict[str, Any]]) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
@@ -18,6 +18,7 @@ from faustnet.runs.recipes import Recipe, recipe_from, shipped_recipe, shipped_r
 
 DEFAULT = "default"
 FAMILIES = ("paper", "tuned", DEFAULT)
+PAPER_DATASETS = ("mnist", "fashion-mnist", "cifar10")
 
 Load = Callable[[str], DataSet]  # a data set by name
 
@@ -81,8 +82,8 @@ class Table1Job(Job):
         check_known("data set", [self.dataset], DATASETS)
         if not re.fullmatch(r"[1-9]\d?x[1-9]\d{0,4}", self.network):
             raise FaustnetError(f"A network must be LAYERSxUNITS, such as 3x500, got {self.network!r}.")
-        if self.family != DEFAULT and self.recipe_name not in shipped_recipes():
-            others = ", ".join(methods_with_recipes([self.family], [self.dataset]))
+        if self.method not in methods_with_recipes(self.family, self.dataset):
+            others = ", ".join(methods_with_recipes(self.family, self.dataset))
             raise FaustnetError(
                 f"There is no {self.family} recipe for {self.method} ({self.recipe_name}): use --recipes {DEFAULT} for "
                 f"default settings, or choose --methods from {others}."
@@ -90,7 +91,7 @@ class Table1Job(Job):
 
     @property
     def recipe_name(self) -> str:
-        return f"tuned/{self.dataset}/{self.method}" if self.family == "tuned" else f"{self.family}/{self.method}"
+        return recipe_name(self.family, self.method, self.dataset)
 
     @property
     def recipe(self) -> Recipe:
@@ -126,32 +127,51 @@ def on_validation(recipe: Recipe) -> Recipe:
     return recipe_from({"training": {"validation": held_out, "evaluate_every": recipe.training.epochs}}, recipe)
 
 
-def methods_with_recipes(families: Sequence[str], datasets: Sequence[str]) -> list[str]:
-    """Return the methods that have a recipe in every one of these families, for every data set."""
+def methods_with_recipes(family: str, dataset: str) -> list[str]:
+    """Return the methods that have a recipe of this family for a data set."""
+    if family == DEFAULT:
+        return list(METHODS)
     shipped = set(shipped_recipes())
-    needed = {"paper": ["paper/{}"], "tuned": [f"tuned/{dataset}/{{}}" for dataset in datasets if dataset in DATASETS]}
-    names = [name for family in families for name in needed.get(family, [])]
-    return [method for method in METHODS if all(name.format(method) in shipped for name in names)]
+    return [method for method in METHODS if recipe_name(family, method, dataset) in shipped]
+
+
+def recipe_name(family: str, method: str, dataset: str) -> str:
+    return f"tuned/{dataset}/{method}" if family == "tuned" else f"{family}/{method}"
+
+
+def default_datasets(family: str) -> list[str]:
+    """Return the data sets of table 1: those of the paper, and for tuned recipes all others that have them, except
+    digits."""
+    more = [name for name in DATASETS if name not in (*PAPER_DATASETS, "digits") and methods_with_recipes("tuned", name)]
+    return [*PAPER_DATASETS, *(more if family == "tuned" else [])]
 
 
 def table1_jobs(
-    families: list[str], methods: list[str] | None, datasets: list[str], networks: list[str], seeds: int
+    families: list[str], methods: list[str] | None, datasets: list[str] | None, networks: list[str], seeds: int
 ) -> list[Table1Job]:
-    """Return every combination; `methods` defaults to all methods with such recipes.
+    """Return every combination; `methods` defaults to all methods with such recipes, `datasets` to those of the table.
 
     All cells with one seed come before the next seed, so that a complete table is there early.
     """
     check_seeds(seeds)
-    if methods is None:
-        methods = methods_with_recipes(families, datasets)
-        if DEFAULT in families:
-            methods = [method for method in methods if not any(_default_error(method, name) for name in networks)]
-    every = product(families, range(seeds), datasets, networks, methods)
-    jobs = [Table1Job(family, method, dataset, network, seed) for family, seed, dataset, network, method in every]
+    check_known("family of recipes", families, FAMILIES)
+    jobs: list[Table1Job] = []
+    for family, seed in product(families, range(seeds)):
+        for dataset, network in product(default_datasets(family) if datasets is None else datasets, networks):
+            chosen = _methods_for(family, dataset, network) if methods is None else methods
+            jobs += [Table1Job(family, method, dataset, network, seed) for method in chosen]
     for method, network in dict.fromkeys((job.method, job.network) for job in jobs if job.family == DEFAULT):
         if error := _default_error(method, network):
             raise FaustnetError(f"{method} cannot be trained with default settings and --networks {network}. {error}")
     return list(dict.fromkeys(jobs))
+
+
+def _methods_for(family: str, dataset: str, network: str) -> list[str]:
+    """Return all methods that can be trained with the recipes of a family."""
+    check_known("data set", [dataset], DATASETS)
+    found = methods_with_recipes(family, dataset)
+    require(bool(found), f"There are no {family} recipes for {dataset}: use --recipes {DEFAULT} for default settings.")
+    return found if family != DEFAULT else [method for method in found if not _default_error(method, network)]
 
 
 def _default_error(method: str, network: str) -> str:

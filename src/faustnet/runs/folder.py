@@ -14,6 +14,7 @@ import torch
 from faustnet.data import Tokeniser
 from faustnet.errors import FaustnetError
 from faustnet.runs.checkpoints import Checkpoints
+from faustnet.runs.confusion import restored_matrix
 from faustnet.runs.continuation import NEW_OPTIMISER, check_epochs_left, finished_state
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, read_recipe, recipe_from, write_recipe
@@ -106,6 +107,8 @@ class Run:
     def metrics(self) -> dict[str, Any]:
         """Accuracies on the test images and costs: the contents of metrics.json."""
         metrics = self.read(METRICS)
+        with suppress(ValueError):  # then it stays a dictionary, which is refused
+            metrics["confusion"] = restored_matrix(metrics.get("confusion"))
         self._check(
             METRICS, all(type(metrics.get(key)) is kind for key, kind in METRIC_TYPES.items()) and is_consistent(metrics)
         )

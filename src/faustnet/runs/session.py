@@ -11,6 +11,7 @@ import torch
 
 from faustnet.data import DataSet, Images, ImageSource, absolute_name, load_data
 from faustnet.errors import FaustnetError
+from faustnet.runs.confusion import stored_matrix
 from faustnet.runs.continuation import check_schedule
 from faustnet.runs.folder import METRICS, MODEL, START, Run
 from faustnet.runs.model import Model
@@ -232,6 +233,7 @@ def _write_result(run: Run, model: Model, trainer: TrainingLoop, test: Images) -
         "test_accuracy": result.pop("accuracy"),
         "validation_accuracy": history[-1].accuracy if model.recipe.training.validation else None,
         **result,
+        "confusion": stored_matrix(result["confusion"]),
         "schedule": trainer.schedule.name,
         "epochs": len(history),
         "train_seconds": sum(epoch.seconds for epoch in history),

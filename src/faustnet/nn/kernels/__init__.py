@@ -1,7 +1,7 @@
 """GPU kernels in Triton: ReLU with layer norm, means of blocks of pixels, the tuplet loss, scores, and the optimiser update.
 
 Triton is installed with the GPU builds of PyTorch, so this package is imported only where `devices.has_triton` is true.
-Kernels compute in float32, but multiply bfloat16 in TF32; their inputs and outputs may have another type. With
+Kernels compute in float32, and may multiply in TF32 where torch does; their inputs and outputs may have another type. With
 TRITON_INTERPRET=1 set before Triton is imported, they run on CPU tensors too, slowly, which the tests use.
 """
 

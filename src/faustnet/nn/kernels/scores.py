@@ -36,7 +36,7 @@ def reference_scores(embedding: Tensor, references: Tensor) -> Tensor:
     (rows, values), classes = embedding.shape, len(references)
     scores = embedding.new_empty(rows, classes, dtype=torch.float32)
     size = max(FEW, triton.next_power_of_2(classes))
-    block = 32 if size <= 64 else 16
+    block = 64 if size <= 64 else 16
     _scores[(triton.cdiv(rows, block),)](
         embedding, references, scores, rows, classes, values,
         ROWS=block, CLASSES=size, VALUES=64 if size < 128 else 32, num_warps=4 if size < 128 else 8,

@@ -12,10 +12,15 @@ from faustnet.runs.recipes.recipe import Recipe
 from faustnet.runs.recipes.tables import as_table
 from faustnet.system.files import read_limited
 
-FAMILIES = ("best/DATASET/NAME", "paper/METHOD", "tuned/DATASET/METHOD")  # of recipes that come with the package
+FAMILIES = (
+    "best/DATASET/NAME",
+    "few-shot/DATASET/METHOD",
+    "paper/METHOD",
+    "tuned/DATASET/METHOD",
+)  # of recipes that come with the package
 LARGEST_FILE = 16 << 10  # bytes; parsing a key takes time quadratic in the number of its parts
 FOLDER = Path(__file__).parent
-CHOICES = "best/choices.json"
+CHOICES = "choices.json"  # in the folder of a family
 
 
 def read_recipe(name: str | Path) -> dict[str, Any]:
@@ -36,10 +41,10 @@ def shipped_recipe(name: str) -> dict[str, Any]:
     return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def choice_of_recipe(name: str) -> dict[str, Any] | None:
-    """Return how a recipe of the family best/ was chosen, by its name DATASET/NAME: what was tuned, and in how many trials.
-    None for a recipe without trials."""
-    return json.loads((FOLDER / CHOICES).read_text(encoding="utf-8")).get(name)
+def choice_of_recipe(name: str, family: str = "best") -> dict[str, Any] | None:
+    """Return how a recipe of a family was chosen, by its name DATASET/NAME: what was tuned, and in how many trials. None for
+    a recipe without trials."""
+    return json.loads((FOLDER / family / CHOICES).read_text(encoding="utf-8")).get(name)
 
 
 def shipped_recipes() -> list[str]:

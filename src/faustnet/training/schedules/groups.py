@@ -191,7 +191,8 @@ class AnyLayer(LayerGroup):
     back.
     """
 
-    rows: Structure  # (R, …): the layer's input
+    buffer: Structure  # (R, …): the layer's input, where the next recorded step reads it
+    rows: Structure  # the input of the next step: the buffer, or an activation that need not be copied
 
     def __init__(self, first: int, layer: Layer):
         super().__init__(first, [layer])
@@ -201,7 +202,7 @@ class AnyLayer(LayerGroup):
 
     def allocate(self, rows: Structure) -> Structure:
         """The input is real data from the start: zeros could give values that are not finite."""
-        self.rows = map_tensors(Tensor.clone, rows)
+        self.buffer = self.rows = map_tensors(Tensor.clone, rows)
         buffers = [(buffer, buffer.clone()) for buffer in self.layer.buffers()]
         known = attributes(self.layer)
         with buffers_in_place(self.layer.modules()):
@@ -217,7 +218,9 @@ class AnyLayer(LayerGroup):
         return passed
 
     def receive(self, rows: Structure, in_place: bool) -> None:
-        copy_into(self.rows, rows)
+        if in_place:
+            copy_into(self.buffer, rows)
+        self.rows = self.buffer if in_place else rows
 
     def refresh(self) -> None:
         pass
@@ -248,7 +251,7 @@ class AnyLayer(LayerGroup):
         return list(self.trained)
 
     def changes(self) -> list[Tensor]:
-        return [*tensors(self.rows), *self.trained, *self.layer.buffers()]
+        return [*tensors(self.buffer), *self.trained, *self.layer.buffers()]
 
 
 class SingleLayer(AnyLayer):
