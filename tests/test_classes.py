@@ -299,6 +299,12 @@ def test_a_run_is_calibrated_by_one_command(faustnet: Command, whole: Run, digit
     assert Run(run).model().threshold == whole.model().calibrate(held_out.pixels, 0.9).threshold
     found = json.loads(faustnet("predict", run, *paths, "--reject", "--json", "--device", "cpu").out)
     assert [entry["class_name"] for entry in found] == ["unknown", "unknown"]
+    answer = faustnet("predict", run, *paths, "--json", "--device", "cpu")
+    assert "unknown" not in [entry["class_name"] for entry in json.loads(answer.out)]
+    assert all(entry["far"] for entry in json.loads(answer.out))
+    expected = f"far from all classes: {paths[0]}, {paths[1]}; --reject prints unknown for them"
+    assert expected in " ".join(answer.err.split())
+    assert "far from" not in faustnet("predict", run, *paths, "--reject", "--device", "cpu").err
     assert "--reject exclude each other" in faustnet("predict", run, *paths, "--reject", "--exit-margin", "1").sentence
 
     np.savez(

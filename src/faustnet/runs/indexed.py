@@ -12,7 +12,7 @@ from faustnet.losses import paired_squared_distances, soft_minimum
 from faustnet.methods import Faust, Source
 from faustnet.nn.search import MANY, Decisions
 from faustnet.runs.inputs import Inputs
-from faustnet.runs.prediction import Prediction
+from faustnet.runs.prediction import Prediction, named_predictions
 from faustnet.training.evaluation import decide, evaluating
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class IndexedModel:
     def predict(self, pixels: Inputs, layers: Sequence[int] | None = None, *, reject: bool = False) -> list[Prediction]:
         """Predict the class of each image, like `Model.predict`."""
         source, weights = self.model.source(self.model.images(pixels)), self._method.voter_weights(layers)
-        return self.model.predictions(self._decide(source, weights), reject=reject)
+        return named_predictions(self.model, self._decide(source, weights), reject=reject)
 
     def _decide(self, source: Source, weights: Sequence[float]) -> Decisions:
         parts = [_best(self._candidates(source.plain(index)), weights) for index in _chunks(source)]

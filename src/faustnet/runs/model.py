@@ -13,14 +13,13 @@ from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
 from faustnet.nn.references import REFERENCE_KINDS
-from faustnet.nn.search import Decisions
 from faustnet.runs.class_changes import renamed, undone, with_classes, with_images, without_class
 from faustnet.runs.class_history import ClassHistory, ClassInfo
 from faustnet.runs.indexed import IndexedModel
 from faustnet.runs.inputs import OF_TEXTS, Inputs, check_range, input_images
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
 from faustnet.runs.own import OwnMethod
-from faustnet.runs.prediction import UNKNOWN, EarlyPrediction, Prediction
+from faustnet.runs.prediction import UNKNOWN, EarlyPrediction, Prediction, named_predictions
 from faustnet.runs.recipes import DataSettings, Recipe, as_table, recipe_from
 from faustnet.runs.tensor_file import read_tensors, unpack
 from faustnet.system.randomness import seeded
@@ -183,23 +182,8 @@ class Model:
 
     def predict(self, pixels: Inputs, layers: Sequence[int] | None = None, *, reject: bool = False) -> list[Prediction]:
         """Predict the class of each image, from all layers or from those in `layers`, numbered from 1. With `reject`,
-        images that the threshold of `calibrate` rejects are "unknown"."""
-        return self.predictions(decide(self.method, self.source(self.images(pixels)), layers), reject=reject)
-
-    def predictions(self, found: Decisions, *, reject: bool) -> list[Prediction]:
-        """Return predictions with the names of the classes."""
-        names = [self.class_names[number] for number in found.classes.tolist()]
-        if reject:
-            if self.threshold is None:
-                raise FaustnetError(
-                    "This model has no rejection threshold yet: run 'faustnet calibrate RUN' or call Model.calibrate first."
-                )
-            accepted = (found.known >= self.threshold).tolist()
-            names = [name if known else UNKNOWN for name, known in zip(names, accepted, strict=True)]
-        return [
-            Prediction(name, score, [self.class_names[vote] for vote in voters])
-            for name, score, voters in zip(names, found.scores.tolist(), found.alone.T.tolist(), strict=True)
-        ]
+        images that the threshold of `calibrate` rejects are "unknown"; without, they are only marked as `far`."""
+        return named_predictions(self, decide(self.method, self.source(self.images(pixels)), layers), reject=reject)
 
     def indexed(self, pixels: Inputs, recall: float = 0.99) -> IndexedModel:
         """Return this model with an index of its references, which predicts single images faster among very many classes.
