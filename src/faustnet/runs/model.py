@@ -236,8 +236,8 @@ class Model:
         """Return a copy of this model in which a class has more examples, without training. For FAUST only.
 
         The references of an added class are computed again, in the same way, from all examples that it ever got. A learned
-        reference r becomes (100 · r + Σ f) / (100 + n), where f are the embeddings of the n images added so far: it counts
-        as 100 examples. A calibrated model has to be calibrated again.
+        reference r becomes 0.97 · r + 0.03 · m, where m is the mean embedding of all images added so far. A calibrated model
+        has to be calibrated again.
         """
         return with_images(self, self._faust("Adding images to a class"), name, pixels)
 

@@ -1,12 +1,12 @@
-"""Choose how many examples a learned reference counts as in `add-images`, on validation images.
+"""Choose how far `add-images` moves a learned reference towards the mean embedding of the added images.
 
-    python benchmarks/learned_examples.py results/learned-examples.json      ten minutes
+    python benchmarks/learned_references.py results/learned-references.json      ten minutes
 
 Models of MNIST and Fashion-MNIST are trained on 10,000 training images for 5 epochs. Then each class in turn gets 1, 10 or
 100 further images. They are training images that the model has not seen: like the first ones ("same"), or rotated by 20
 degrees ("rotated"). Measured is how much the accuracy changes on 10,000 other training images. If the added images are
-rotated, so is every second of these images of the class. Test images are not used. The number with the largest mean change
-is chosen.
+rotated, so is every second of these images of the class. Test images are not used. The share of the mean embedding with the
+largest mean change is chosen.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from faustnet.runs.session import train
 from faustnet.system.environment import environment
 from faustnet.training.evaluation import all_embeddings
 
-COUNTS = (1, 3, 10, 30, 100, 300, 1000, 3000)  # examples that a learned reference may count as
+SHARES = (0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3)  # of the mean embedding of the added images in the new reference
 DATASETS, METHODS, SEEDS = ("mnist", "fashion-mnist"), ("faust-representative", "faust-prototype"), 2
 IMAGES, EPOCHS, DRAWS, DEGREES = 10_000, 5, 5, 20
 ADDED, KINDS = (1, 10, 100), ("same", "rotated")
@@ -84,14 +84,14 @@ class Validation:
 
 @torch.no_grad()
 def changes(model: Model, pool: Images, held_out: Images) -> list[dict[str, Any]]:
-    """Return the mean change of the accuracy, in points, for each kind and number of added images and each count."""
+    """Return the mean change of the accuracy, in points, for each kind and number of added images and each share."""
     method = model.method
     assert isinstance(method, Faust)
     pixels = torch.cat([held_out.all_pixels, rotated(held_out.all_pixels)])
     validation = Validation(model, method, pixels, held_out.labels.repeat(2))
     size = len(held_out.labels)
     every, alternate = torch.arange(size), torch.arange(size) % 2 > 0
-    found: dict[tuple[str, int, int], list[float]] = {}
+    found: dict[tuple[str, int, float], list[float]] = {}
     for number, kind in product(range(len(model.class_names)), KINDS):
         shown = pool.all_pixels[pool.labels == number]
         embedded = all_embeddings(method, model.source(model.images(rotated(shown) if kind == "rotated" else shown)))
@@ -100,18 +100,17 @@ def changes(model: Model, pool: Images, held_out: Images) -> list[dict[str, Any]
         before = validation.accuracy(number, None, rows)
         for added, draw in product(ADDED, range(DRAWS)):
             drawn = torch.randperm(len(shown), generator=torch.Generator().manual_seed(draw))[:added]
-            for count in COUNTS:
-                after = validation.accuracy(number, moved(method, number, [own[drawn] for own in embedded], count), rows)
-                found.setdefault((kind, added, count), []).append(after - before)
+            for share in SHARES:
+                after = validation.accuracy(number, moved(method, number, [own[drawn] for own in embedded], share), rows)
+                found.setdefault((kind, added, share), []).append(after - before)
     return [
-        {"images": kind, "added": added, "count": count, "change": statistics.mean(values), "worst": min(values)}
-        for (kind, added, count), values in found.items()
+        {"images": kind, "added": added, "share": share, "change": statistics.mean(values), "worst": min(values)}
+        for (kind, added, share), values in found.items()
     ]
 
 
-def moved(method: Faust, number: int, embedded: Sequence[Tensor], count: int) -> list[Tensor]:
-    """Return the references of a class after `add-images`, if a learned reference counted as `count` examples. (K, e_i)"""
-    share = len(embedded[0]) / (count + len(embedded[0]))
+def moved(method: Faust, number: int, embedded: Sequence[Tensor], share: float) -> list[Tensor]:
+    """Return the references of a class after `add-images`, with this share of the added images. (K, e_i)"""
     pairs = zip(method.references, embedded, strict=True)
     blended = [method.blended(layer[number], own.mean(dim=0, keepdim=True), share) for layer, own in pairs]
     found = method.updated_class(number, method.count, method.network.example[:0], blended)
@@ -131,26 +130,26 @@ def main() -> None:
             model = make_model(dataset, method, seed, small, Path(folder) / "run")
         about = {"dataset": dataset, "method": method, "seed": seed}
         cells += [{**about, **cell} for cell in changes(model, pool, held_out)]
-    means = {count: statistics.mean(cell["change"] for cell in cells if cell["count"] == count) for count in COUNTS}
-    chosen = max(means, key=lambda count: means[count])
+    means = {share: statistics.mean(cell["change"] for cell in cells if cell["share"] == share) for share in SHARES}
+    chosen = max(means, key=lambda share: means[share])
     result = {
         "chosen": chosen,
-        "means": [{"count": count, "change": mean} for count, mean in means.items()],
+        "means": [{"share": share, "change": mean} for share, mean in means.items()],
         "cells": cells,
         "environment": environment(torch.device("cpu"), 0),
     }
     out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     columns = [f"{kind}, {added}" for kind, added in product(KINDS, ADDED)]
     rows = [
-        (str(count), *(_mean(cells, count, *setting) for setting in product(KINDS, ADDED)), f"{means[count]:+.3f}")
-        for count in COUNTS
+        (str(share), *(_mean(cells, share, *setting) for setting in product(KINDS, ADDED)), f"{means[share]:+.3f}")
+        for share in SHARES
     ]
-    print_table(("count", *columns, "mean"), rows, numbers=("count", *columns, "mean"))
+    print_table(("share", *columns, "mean"), rows, numbers=("share", *columns, "mean"))
     print(f"chosen: {chosen}")
 
 
-def _mean(cells: list[dict[str, Any]], count: int, kind: str, added: int) -> str:
-    mine = [cell for cell in cells if (cell["count"], cell["images"], cell["added"]) == (count, kind, added)]
+def _mean(cells: list[dict[str, Any]], share: float, kind: str, added: int) -> str:
+    mine = [cell for cell in cells if (cell["share"], cell["images"], cell["added"]) == (share, kind, added)]
     return f"{statistics.mean(cell['change'] for cell in mine):+.3f}"
 
 
