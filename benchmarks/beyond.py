@@ -168,6 +168,11 @@ def sections(folder: Path) -> Iterator[str]:
             "## Choice of references\n\nRandom images, images chosen by k-means, learned vectors, and their number: "
             "[docs/representatives.md](docs/representatives.md)."
         )
+    if _read(folder / "class-counts.json") or _read(folder / "coarse-groups.json"):
+        yield (
+            "## Number of classes\n\nFAUST and its twins on 10 to 100 classes, and groups of classes as targets of the "
+            "early layers: [docs/class-counts.md](docs/class-counts.md)."
+        )
     if _read(folder / "new-classes.json"):
         yield (
             "## New classes and rejection\n\nAccuracy of classes that were added without training, and rejection of images "

@@ -37,7 +37,8 @@ from faustnet.system.environment import environment
 from faustnet.training.evaluation import accuracy, all_scores
 from trials import read, results_of
 
-SECTION = """## Groups of classes as targets of the early layers
+HEADING = "## Groups of classes as targets of the early layers"
+SECTION = """{heading}
 
 <!-- not run: takes long -->
 ```sh
@@ -224,6 +225,7 @@ def section(rows: list[dict[str, Any]]) -> str:
         first = f"first {count}" if count else "none"
         lines.append([first, shown[0], shown[1], later[count], shown[2], together[count]])
     return SECTION.format(
+        heading=HEADING,
         base=rows[0]["base"],
         epochs=rows[0]["epochs"],
         seeds=over_seeds([_cell(mine, 0) for mine in found.values()]),
@@ -246,7 +248,8 @@ def _reading(voters: str, differences: dict[int, str]) -> str:
     for sign, verb in (("+", "higher"), ("−", "lower")):
         counts = [str(count) for count, text in known.items() if text.startswith(sign) and not text.endswith("○")]
         said += [f"{verb} with {' or '.join(counts)}"] if counts else []
-    return f"The accuracy of {voters} is {' and '.join(said) or 'neither higher nor lower with any number of'} layers of groups."
+    found = " and ".join(said) or "neither higher nor lower with any number of"
+    return f"The accuracy of {voters} is {found} layers of groups."
 
 
 def main() -> None:

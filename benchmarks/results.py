@@ -1,5 +1,5 @@
-"""Write RESULTS.md, docs/representatives.md, docs/new-classes.md and the tables in README.md, docs/scikit-learn.md,
-docs/export.md and docs/play.md from the files in results/.
+"""Write RESULTS.md, docs/representatives.md, docs/class-counts.md, docs/new-classes.md and the tables in README.md,
+docs/scikit-learn.md, docs/export.md and docs/play.md from the files in results/.
 
     python benchmarks/results.py
 
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import beyond
+import class_counts
+import measurements
 import new_classes
 import performance
 import predsim
@@ -81,7 +83,7 @@ brackets; `results/study.json` has all trials.
 
 {study}
 
-{rerun}{beyond}## Figure 2: embeddings of Fashion-MNIST
+{rerun}{beyond}{measured}## Figure 2: embeddings of Fashion-MNIST
 
 `faustnet reproduce figure2 --out results` trains FAUST-representative (tuned, 4×500, embedding size 256) on
 {figure2_device}. Its test accuracy is {figure2_accuracy:.2%}. F is the Fisher score of a layer's embeddings of all test
@@ -132,6 +134,7 @@ def pages() -> dict[Path, str]:
         study=study(),
         rerun=predsim.section(read(RESULTS / "predsim.json")),
         beyond="".join(f"{section}\n\n" for section in beyond.sections(RESULTS)),
+        measured=f"{section}\n\n" if (section := measurements.section(RESULTS)) else "",
         figure2_accuracy=figure2["test_accuracy"],
         figure2_device={"cpu": "a CPU"}.get(figure2["environment"]["device"], figure2["environment"]["device"]),
         fisher=", ".join(f"{layer['fisher']:.2f}" for layer in figure2["layers"]),
@@ -154,6 +157,7 @@ def pages() -> dict[Path, str]:
         **with_tables(ROOT / "docs/export.md", {"export": exported()}),
         **with_tables(ROOT / "docs/play.md", {"play": played()}),
         **({ROOT / "docs/representatives.md": page} if (page := beyond.representatives(RESULTS)) else {}),
+        ROOT / "docs/class-counts.md": class_counts.page(RESULTS),
         **({ROOT / "docs/new-classes.md": page} if (page := new_classes.page(RESULTS)) else {}),
     }
 

@@ -76,18 +76,21 @@ def summary(results: list[dict[str, Any]]) -> Cells:
 
 
 def rows(cells: Cells) -> list[list[str]]:
-    """Return one row per recipe and number of classes: its accuracy, its twins', and the differences."""
+    """Return one row per recipe and number of classes: its accuracy, its twins', the differences, and the numbers of
+    seeds."""
     found = {(cell["of"], cell["count"], cell["role"]): cell for cell in cells}
     lines = []
     for (name, count, role), cell in found.items():
         if role == LOCAL:
             twins = [found.get((name, count, other)) for other in ROLES.values()]
             compared = [("–", "–") if twin is None else (ours(twin), difference(cell, twin)) for twin in twins]
-            lines.append([name, str(count), ours(cell), *(text for pair in compared for text in pair)])
+            seeds = " / ".join(str(arm["seeds"]) for arm in (cell, *twins) if arm is not None)
+            lines.append([name, str(count), ours(cell), *(text for pair in compared for text in pair), seeds])
     return lines
 
 
 COLUMNS = (
     "recipe", "classes", "local", "backprop", "local − backprop", "deep supervision", "local − deep supervision",
+    "seeds",
 )  # fmt: skip
 TABLE = ResultTable(ClassCountJob, summary, POINT, COLUMNS, rows)
