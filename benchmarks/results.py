@@ -24,6 +24,7 @@ from estimator import lines
 from faustnet.report.paper import TITLES
 from faustnet.report.table1 import as_markdown, difference, ours
 from faustnet.report.tables import markdown
+from faustnet.reproduce.jobs import Table1Job, table1_jobs
 from faustnet.reproduce.results import method_titles
 from faustnet.reproduce.table1 import TABLE, summary
 from faustnet.runs.recipes import recipe_from
@@ -31,6 +32,7 @@ from trials import read
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+SEEDS = 5  # of Table I
 TEMPLATE = """# Results
 
 `python benchmarks/results.py` computes every number on this page from a file in `results/`. The command that wrote the
@@ -42,7 +44,7 @@ standard deviation over seeds. Hyper-parameters were chosen on validation images
 <!-- not run: takes long -->
 ```sh
 faustnet reproduce table1 --out results --recipes tuned --jobs 8
-faustnet reproduce table1 --out results --recipes paper --jobs 8 …   # only for some --methods, --networks and --seeds
+faustnet reproduce table1 --out results --recipes paper --jobs 8{unfinished}
 faustnet train --recipe tuned/cifar10/faust-representative --widths 500,500,500 --seed 0    # one run of one cell
 ```
 
@@ -128,6 +130,7 @@ def pages() -> dict[Path, str]:
     figure2 = _read("figure2.json")
     text = TEMPLATE.format(
         machine=machine(results),
+        unfinished=unfinished(results, "paper"),
         tuned=as_markdown(cells, "tuned", method_titles()),
         paper=as_markdown(cells, "paper", method_titles()),
         reading=" ".join(reading(cells, family) for family in ("tuned", "paper")),
@@ -198,6 +201,16 @@ def machine(results: list[dict[str, Any]]) -> str:
         f"Hardware: {where}, torch {versions}. The {len(tuned)} tuned runs took {busy(tuned) / 60:.0f} minutes in total, "
         f"several at a time ({min(seconds):.0f} to {max(seconds):.0f} s per run)."
     )
+
+
+def unfinished(results: list[dict[str, Any]], family: str) -> str:
+    """Say how many runs of a family are there, if some are missing."""
+    wanted, found = (
+        table1_jobs([family], None, None, ["3x500", "4x800"], SEEDS),
+        {Table1Job.of_result(run) for run in results},
+    )
+    there = sum(job in found for job in wanted)
+    return f"    # {there} of {len(wanted)} runs so far" if there < len(wanted) else ""
 
 
 def busy(results: list[dict[str, Any]]) -> float:
