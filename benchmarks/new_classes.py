@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import growing
 from faustnet.report.paper import dataset_rank, dataset_title
 from faustnet.report.table1 import ours, over_seeds, signed
 from faustnet.report.tables import markdown
@@ -151,7 +152,7 @@ print([(one.name, one.learned, one.images) for one in model.classes])
   it are refused, so that no change is lost. All files must be readable images; they are resized, as for `predict`.
 - **Methods.** All FAUST methods support these commands. With other methods, classes can only be renamed.
 
-## Reject images of unknown classes
+{growing}## Reject images of unknown classes
 
 `faustnet calibrate` chooses a distance threshold on images of known classes that were not used for training. By
 default, 5 % of these images are rejected (`--accept 0.95`).
@@ -210,6 +211,7 @@ def page(folder: Path) -> str | None:
         accept=ACCEPT,
         reading=reading(added),
         added=markdown(NEW_CLASSES.columns, NEW_CLASSES.rows(added)),
+        growing=growing.section(_read(folder / "incremental.json")),
         reading_rejection=reading_rejection(rejection),
         seeds=over_seeds(rejection),
         rejection=markdown(REJECTION.columns, REJECTION.rows(rejection)),

@@ -124,7 +124,8 @@ def scaling(found: dict[str, dict[str, Any]]) -> str:
         for line in others:
             (changed,) = (key for key in names if line[key] != first[key])
             count = changed in ("classes", "representatives")
-            rows += step_rows([line], f"{line[changed]:,} {changed}" if count else f"{changed} {line[changed]:,}")
+            sampled = ", those of the batch in a step" if line.get("classes_per_step") == "batch" else ""
+            rows += step_rows([line], f"{line[changed]:,} {changed}{sampled}" if count else f"{changed} {line[changed]:,}")
     return table(["network", "backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop"], rows)
 
 

@@ -260,6 +260,27 @@ def class_counts(
 
 
 @_command
+def incremental(
+    training: Training,
+    base: Annotated[
+        str, typer.Option(help="Recipe of a FAUST method with a backprop twin, as DATASET/NAME.")
+    ] = "cifar100/cnn",
+    first: Annotated[int, typer.Option(help="Number of classes to train on.")] = 50,
+    step: Annotated[int, typer.Option(help="Number of classes that are added in each step.")] = 5,
+    seeds: Seeds = 3,
+) -> None:
+    """Add classes over time: train on some classes, then add the others in steps, and measure the accuracy after each step.
+
+    Not in the paper. FAUST without further training, FAUST with a short training of its heads, and backprop with the nearest
+    class mean. The seed determines the order of the classes. Writes the results to OUT/incremental and
+    OUT/incremental.json, and a figure.
+    """
+    from faustnet.reproduce.incremental import draw_steps, incremental_jobs
+
+    _print_paths(draw_steps(incremental_jobs(base, first, step, seeds), training.out, training.workers()))
+
+
+@_command
 def ablation(
     training: Training,
     base: Annotated[str, typer.Option(help="Recipe to change, as DATASET/NAME.")] = "cifar10/mlp",

@@ -139,8 +139,10 @@ def average_pool(maps: Tensor, side: tuple[int, int]) -> Tensor:
     height, width = maps.shape[2:]
     if (height, width) == side:
         return maps
-    if not maps.is_cuda or height % side[0] or width % side[1]:
+    if height % side[0] or width % side[1]:
         return functional.adaptive_avg_pool2d(maps, side)
+    if not maps.is_cuda:
+        return functional.avg_pool2d(maps, (height // side[0], width // side[1]))
     if maps.dtype != torch.float64 and has_triton(maps.device):
         from faustnet.nn import kernels
 

@@ -39,6 +39,14 @@ def welch_half(a: tuple[float, int], b: tuple[float, int], confidence: float = C
     return float(stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(total)
 
 
+def t_half(values: Sequence[float], confidence: float = CONFIDENCE) -> float | None:
+    """Return half the length of Student's t interval of a mean, t(n − 1)·std/√n. It is None for a single value. (n,)"""
+    if len(values) < 2:
+        return None
+    quantile = float(stdtrit(len(values) - 1, (1 + confidence) / 2))
+    return quantile * statistics.stdev(values) / math.sqrt(len(values))
+
+
 def compare_groups(a: Sequence[Facts], b: Sequence[Facts]) -> dict[str, Any]:
     """Return the rows and the notes of a comparison, as values for JSON.
 

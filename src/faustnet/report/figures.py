@@ -138,7 +138,7 @@ def figure3(facts: Mapping[str, Any]) -> Figure:
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
     for panel, (title, curves) in zip(axes, panels, strict=True):
         for curve in curves:
-            _curve(panel, curve, labels.index(curve["label"]))
+            draw_curve(panel, curve, labels.index(curve["label"]))
         panel.set(title=title, xlabel="epoch")
         panel.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
         panel.grid(color="#dddddd", linewidth=0.5)
@@ -155,8 +155,8 @@ def _known(curve: Mapping[str, Any]) -> list[int]:
     return [place for place, value in enumerate(curve["mean"]) if value is not None]
 
 
-def _curve(panel: Axes, curve: Mapping[str, Any], number: int) -> None:
-    """Draw one curve and, for several seeds, a band of one standard deviation on either side."""
+def draw_curve(panel: Axes, curve: Mapping[str, Any], number: int) -> None:
+    """Draw one curve and, for several seeds, a band on either side whose width is `std`."""
     known = _known(curve)
     epochs, mean = (np.array([curve[key][place] for place in known], dtype=float) for key in ("epochs", "mean"))
     std = np.array([curve["std"][place] or 0.0 for place in known])
@@ -186,7 +186,7 @@ def draw_choices(points: Sequence[Mapping[str, Any]]) -> Figure:
             mine = [point for point in points if (point["dataset"], point["kind"]) == (dataset, kind)]
             mine.sort(key=lambda point: point["count"])
             place: dict[str, Any] = {"label": kind, "epochs": [point["count"] for point in mine]}
-            _curve(panel, {**place, "mean": [p["mean"] for p in mine], "std": [p["std"] for p in mine]}, number)
+            draw_curve(panel, {**place, "mean": [p["mean"] for p in mine], "std": [p["std"] for p in mine]}, number)
             draws = [accuracy for point in mine if point["count"] == 1 for accuracy in point["accuracies"]]
             if kind == "random":
                 panel.plot([1] * len(draws), draws, "_", color=CURVE_COLOURS[number], markersize=6, alpha=0.7)
@@ -207,7 +207,7 @@ def draw_class_counts(points: Sequence[Mapping[str, Any]]) -> Figure:
     for number, role in enumerate(dict.fromkeys(point["role"] for point in points)):
         mine = sorted((point for point in points if point["role"] == role), key=lambda point: point["count"])
         place: dict[str, Any] = {"label": role, "epochs": [point["count"] for point in mine]}
-        _curve(panel, {**place, "mean": [p["mean"] for p in mine], "std": [p["std"] for p in mine]}, number)
+        draw_curve(panel, {**place, "mean": [p["mean"] for p in mine], "std": [p["std"] for p in mine]}, number)
     _counts_axis(panel, sorted({point["count"] for point in points}))
     panel.set(title=points[0]["of"], xlabel="classes", ylabel="test accuracy, %")
     return figure

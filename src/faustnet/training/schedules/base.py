@@ -9,6 +9,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method, Source
+from faustnet.system.allocator import keep_freed_memory
 from faustnet.training.optimisers import AnyOptimiser
 from faustnet.training.schedules.feed import Feed, feed_from
 from faustnet.training.schedules.step_graph import StepGraph, StepTable
@@ -37,6 +38,8 @@ class Schedule(ABC):
 
     def enter(self, phase: int) -> None:
         """Begin a phase, with a fresh optimiser."""
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.release()
         self.phase = phase
         self.table = StepTable(self.device)
