@@ -6,7 +6,8 @@ Two models of images of 28 × 28 pixels with embeddings of 256, one with three d
 convolutional layers, are trained for one epoch on noise with 964 classes, as many as Omniglot's background set has
 characters. 659 classes, as many as in the evaluation set, are added from one PNG file of 105 × 105 pixels each by
 `faustnet add-classes`. Its time includes the start of Python. Predictions of several images are made in turns with 964 and
-1,623 classes, so that changes of the machine's speed affect both; the result is the median ratio.
+1,623 classes, so that changes of the machine's speed affect both; the result is the median ratio, of the time on all cores
+and of the processor time of one thread, which other work on the machine hardly changes.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +72,24 @@ def seconds_to_add(run: Path, classes: Path, out: Path) -> list[float]:
 
 
 def predictions(small: Model, large: Model, images: int) -> dict[str, Any]:
-    """Return the median times of a prediction in microseconds per image, and the median ratio of neighbouring turns."""
+    """Return the median times of a prediction in microseconds per image, and the median ratio of neighbouring turns: on all
+    cores, and of the processor time of one thread."""
+    several = _predictions(small, large, images, time.perf_counter)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    one = _predictions(small, large, images, time.process_time)
+    torch.set_num_threads(threads)
+    return {**several, "one_thread": one}
+
+
+def _predictions(small: Model, large: Model, images: int, clock: Callable[[], float]) -> dict[str, Any]:
     pixels = torch.randint(256, (images, *SHAPE), dtype=torch.uint8)
     times: dict[int, list[float]] = {KNOWN: [], KNOWN + NEW: []}
     for _ in range(TURNS + 1):
         for model in (small, large):
-            begin = time.perf_counter()
+            begin = clock()
             model.predict(pixels)
-            times[len(model.class_names)].append((time.perf_counter() - begin) / images * 1e6)
+            times[len(model.class_names)].append((clock() - begin) / images * 1e6)
     before, after = (found[1:] for found in times.values())  # the first turn warms up
     return {
         "microseconds": {str(classes): statistics.median(found[1:]) for classes, found in times.items()},
@@ -112,13 +124,15 @@ def main() -> None:
     about = {"classes": KNOWN, "added": NEW, "cores": len(os.sched_getaffinity(0))}
     result = {**about, "networks": found, "environment": environment(torch.device("cpu"), 0)}
     out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    columns = ("shortest (s)", "longest (s)", "in Python (s)", f"µs, {KNOWN} classes", f"µs, {KNOWN + NEW} classes", "ratio")
+    counts = f"µs, {KNOWN} classes", f"µs, {KNOWN + NEW} classes"
+    columns = ("shortest (s)", "longest (s)", "in Python (s)", *counts, "ratio", "one thread")
     rows = [
         (min(one["command_seconds"]), max(one["command_seconds"]), one["python_seconds"], *one["microseconds"].values())
         for one in found
     ]
     cells = [
-        (one["network"], *(f"{cell:.2f}" for cell in (*row, one["ratio"]))) for one, row in zip(found, rows, strict=True)
+        (one["network"], *(f"{cell:.2f}" for cell in (*row, one["ratio"], one["one_thread"]["ratio"])))
+        for one, row in zip(found, rows, strict=True)
     ]
     print_table(("network", *columns), cells, numbers=columns)
 

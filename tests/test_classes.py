@@ -18,8 +18,9 @@ from faustnet.data import DataSet, Images, load_data
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, Faust
 from faustnet.nn.references import REFERENCE_KINDS, known_score, references_from
+from faustnet.reproduce import rejection
 from faustnet.reproduce.new_classes import NewClassJob, new_class_jobs, new_old_all_accuracy, summary
-from faustnet.reproduce.rejection import UNKNOWN, RejectionJob, rejection_jobs, scores_of
+from faustnet.reproduce.rejection import COMPARED, UNKNOWN, RejectionJob, neighbour_scores, rejection_jobs, scores_of
 from faustnet.reproduce.worker import StoppableProgress
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
@@ -298,6 +299,12 @@ def test_a_run_is_calibrated_by_one_command(faustnet: Command, whole: Run, digit
     assert Run(run).model().threshold == whole.model().calibrate(held_out.pixels, 0.9).threshold
     found = json.loads(faustnet("predict", run, *paths, "--reject", "--json", "--device", "cpu").out)
     assert [entry["class_name"] for entry in found] == ["unknown", "unknown"]
+    answer = faustnet("predict", run, *paths, "--json", "--device", "cpu")
+    assert "unknown" not in [entry["class_name"] for entry in json.loads(answer.out)]
+    assert all(entry["far"] for entry in json.loads(answer.out))
+    expected = f"far from all classes: {paths[0]}, {paths[1]}; --reject prints unknown for them"
+    assert expected in " ".join(answer.err.split())
+    assert "far from" not in faustnet("predict", run, *paths, "--reject", "--device", "cpu").err
     assert "--reject exclude each other" in faustnet("predict", run, *paths, "--reject", "--exit-margin", "1").sentence
 
     np.savez(
@@ -348,8 +355,10 @@ def test_what_cannot_be_studied_is_refused() -> None:
     ):
         with pytest.raises(FaustnetError, match=sentence):
             new_class_jobs(*arguments)
-    with pytest.raises(FaustnetError, match="--datasets must be mnist or fashion-mnist, got 'cifar10'"):
-        rejection_jobs(["cifar10"], 1)
+    with pytest.raises(
+        FaustnetError, match="--datasets must be mnist or fashion-mnist or cifar10 or omniglot, got 'cifar100'"
+    ):
+        rejection_jobs(["cifar100"], 1)
 
 
 def test_a_class_left_out_is_in_no_training_image(nine: DataSet, digits: DataSet) -> None:
@@ -377,11 +386,13 @@ def test_rejection_is_measured_by_every_score(
     found = job.measure(model, lambda name: digits if name == "digits" else strange)
     assert found["strange"] == "shuffled"
     by_name = {one["score"]: one for one in found["scores"]}
-    assert list(by_name) == list(scores_of(model))
+    assert list(by_name) == [*scores_of(model), "neighbour 1", "neighbour 50"]
     near = [known_score(model.scores(images.pixels)) for images in (digits.test, strange.test)]
     truth = np.repeat([1, 0], 360)
     assert by_name["first layer"]["auroc"] == pytest.approx(roc_auc_score(truth, torch.cat(near).numpy()))
     assert by_name["first layer"]["auroc"] > 0.9
+    reached = near[0].sort().values[18]  # 5 % of 360 are below
+    assert by_name["first layer"]["false_positives"] == pytest.approx((near[1] >= reached).double().mean().item())
     for one in by_name.values():
         assert 0.85 < one["accepted"] <= 1
         assert 0 <= one["rejected"] <= 1
@@ -389,6 +400,40 @@ def test_rejection_is_measured_by_every_score(
     softmax = scores_of(backprop)["softmax"](backprop.scores(digits.test.pixels))
     assert softmax.min() >= 0.1
     assert softmax.max() <= 1
+
+
+def test_the_distance_to_a_neighbour_is_that_of_unit_embeddings(whole: Run, digits: DataSet) -> None:
+    model = whole.model()
+    some, train = Images(digits.test.pixels[:6], digits.test.labels[:6]), Images(digits.train.pixels, digits.train.labels)
+    found = neighbour_scores(model, train, [some])
+    rows, others = (
+        model.method.embed(model.source(images).plain(torch.arange(len(images))), [2]) for images in (some, train)
+    )
+    for image in range(6):
+        distances = sorted((rows[image] / rows[image].norm() - other / other.norm()).norm().item() for other in others)
+        for count in (1, 50):
+            assert found[f"neighbour {count}"][0][image].item() == pytest.approx(-distances[count - 1], abs=1e-4)
+    few = Images(digits.train.pixels[:100], digits.train.labels[:100])
+    assert list(neighbour_scores(model, few, [some])) == ["neighbour 1"], "a class has fewer than 50 images"
+
+
+def test_near_images_are_studied_with_the_best_recipes_and_their_twins() -> None:
+    jobs = rejection_jobs(["cifar10"], 2)
+    assert [(job.method, job.seed) for job in jobs] == [(name, seed) for seed in (0, 1) for name in COMPARED]
+    for job in jobs:
+        assert (job.recipe.dataset, job.recipe.method, job.recipe.seed) == ("cifar10", job.method, job.seed)
+        assert job.recipe.training.validation == 5000
+        assert job.recipe.network.kind == "vgg"
+
+
+def test_earlier_results_have_no_false_positives() -> None:
+    cell = {
+        "dataset": "mnist", "strange": "fashion-mnist", "method": "backprop", "score": "softmax", "seeds": 3, "mean": 93.0,
+        "std": 0.5, "validation_auroc": 97.0, "accepted": 95.0, "rejected": 88.0, "accuracy": 98.0,
+    }  # fmt: skip
+    (before,), (after,) = rejection.rows([cell]), rejection.rows([{**cell, "false_positives": 12.345}])
+    assert before[4:] == ["97.00", "–", "95.00", "88.00"]
+    assert after[4:] == ["97.00", "12.35", "95.00", "88.00"]
 
 
 def test_a_model_that_learned_a_class_is_to_be_calibrated_anew(whole: Run, examples: torch.Tensor, digits: DataSet) -> None:

@@ -82,7 +82,7 @@ def test_every_command_takes_the_data_set_by_one_name(faustnet: Command, tmp_pat
     for option in ("--dataset", "--data"):
         assert faustnet("calibrate", run, option, "digits", "--device", "cpu").code == 0
         sentence = faustnet("reproduce", "rejection", option, "emnist").sentence
-        assert sentence == "faustnet: --datasets must be mnist or fashion-mnist, got 'emnist'."
+        assert sentence == "faustnet: --datasets must be mnist or fashion-mnist or cifar10 or omniglot, got 'emnist'."
     assert faustnet("evaluate", run, "--data=digits", "--device", "cpu").code == 0
     group = typer.main.get_command(app)
     commands = [*group.commands.values(), *group.commands["reproduce"].commands.values()]  # type: ignore[attr-defined]

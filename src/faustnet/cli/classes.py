@@ -119,8 +119,8 @@ def add_images(
 ) -> None:
     """Add examples to a class of a model, without training.
 
-    The references of an added class are computed again from all of its examples. A learned reference counts as 100 examples,
-    and moves towards the new ones. The metrics in the run folder are not updated.
+    The references of an added class are computed again from all of its examples. A learned reference moves by 3 % of the way
+    to the mean of the new ones. The metrics in the run folder are not updated.
     """
     require_images_or_texts(images, text)
     examples: list[Examples] = []

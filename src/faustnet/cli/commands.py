@@ -188,7 +188,8 @@ def predict(
 ) -> None:
     """Print the class of each image or text, its score, and the class that each layer alone would predict.
 
-    Folders are searched recursively. Files that cannot be read are listed and skipped; the exit code is then 1.
+    Folders are searched recursively. Files that cannot be read are listed and skipped; the exit code is then 1. After
+    'faustnet calibrate', images that are far from all classes are listed on standard error.
     """
     require(not (as_json and as_csv), "--json and --csv exclude each other: give one of them.")
     early = exit_margin is not None
@@ -196,7 +197,7 @@ def predict(
     require(not (early and reject), "--exit-margin and --reject exclude each other: give one of them.")
     require_images_or_texts(images, text)
     chosen = _layer_numbers(layers)
-    from faustnet.cli.predictions import predict_files, print_predictions
+    from faustnet.cli.predictions import predict_files, print_far, print_predictions
     from faustnet.runs.folder import model_at
     from faustnet.system.devices import choose_device
 
@@ -215,6 +216,8 @@ def predict(
         found, failed = predict_files(images or [], model.image_shape, predictions_for)
     voters = [] if early else model.method.voters
     print_predictions("text" if text else "file", found, voters, as_json=as_json, as_csv=as_csv)
+    if not reject:
+        print_far(found)
     if failed:
         raise typer.Exit(1)
 

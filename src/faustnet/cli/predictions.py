@@ -14,9 +14,10 @@ from faustnet.cli.options import print_json
 from faustnet.data import image_files, read_image
 from faustnet.errors import FaustnetError, printable
 from faustnet.report.tables import print_table
-from faustnet.runs.prediction import EarlyPrediction, Prediction
+from faustnet.runs.prediction import UNKNOWN, EarlyPrediction, Prediction
 
 AT_ONCE = 256  # images in memory
+SHOWN = 5  # names in a message
 
 AnyPrediction = Prediction | EarlyPrediction
 
@@ -64,6 +65,15 @@ def print_predictions(
         writer.writerows(map(printable, line) if sys.stdout.isatty() else line for line in lines)
     elif found:
         print_table(columns, [_cells(str(one), prediction, "{:.3f}") for one, prediction in found], numbers=(number,))
+
+
+def print_far(found: Sequence[tuple[object, AnyPrediction]]) -> None:
+    """Name the inputs that are far from all classes, on standard error."""
+    far = [str(one) for one, prediction in found if isinstance(prediction, Prediction) and prediction.far]
+    if far:
+        more = f" and {len(far) - SHOWN} more" if len(far) > SHOWN else ""
+        names = printable(", ".join(far[:SHOWN]))
+        typer.echo(f"far from all classes: {names}{more}; --reject prints {UNKNOWN} for them", err=True)
 
 
 def _cells(given: str, prediction: AnyPrediction, score: str) -> tuple[str, ...]:

@@ -324,7 +324,12 @@ def new_classes(
 def rejection(
     training: Training,
     datasets: Annotated[
-        str, _listed("Data sets to train on", "mnist, fashion-mnist. Images of the other data set count as unknown")
+        str,
+        _listed(
+            "Data sets to train on",
+            "mnist (images of fashion-mnist count as unknown), fashion-mnist (mnist), cifar10 (cifar100), omniglot "
+            "(omniglot-evaluation)",
+        ),
     ] = "mnist,fashion-mnist",
     seeds: Seeds = 3,
 ) -> None:

@@ -176,11 +176,11 @@ def squared_distances(anchors: Tensor, references: Tensor) -> Tensor:
     can make this negative for close pairs: the value is then set to 0, and the gradient stays 2 (a − b).
     """
     anchors, references = exact(anchors, "anchors"), exact(references, "references")
-    products = torch.matmul(anchors, references.mT)
+    products = torch.matmul(anchors, (-2 * references).mT)
     lengths, others = goodness(anchors).unsqueeze(-1), references.square().sum(dim=-1).unsqueeze(-2)
     if not products.requires_grad:  # in place, which is faster for many references
-        return products.mul_(-2).add_(others).add_(lengths).clamp_min_(0)
-    distances = torch.sub(others, products, alpha=2) + lengths
+        return products.add_(others).add_(lengths).clamp_min_(0)
+    distances = others + products + lengths
     distances.detach().clamp_min_(0)  # in place and outside the graph: the gradient does not see it
     return distances
 

@@ -20,6 +20,7 @@ from faustnet.methods.state_file import read_state, write_state
 from faustnet.methods.stepping import check_optimisers, check_owners, layer_optimisers, step_all
 from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.network import Network
+from faustnet.nn.search import Decisions, decisions_from
 
 STATISTICS_IMAGES = 1024  # training images that the statistics of batch norms are computed from
 
@@ -284,6 +285,18 @@ class Method(nn.Module, ABC):
         images. (B, c, h, w) → (voters, B, C)"""
         self.check_ready()
         return (self.scores(x) + self.scores(x.flip(-1))) / 2 if self.prediction.mirror else self.scores(x)
+
+    def decide(self, x: Tensor, weights: Sequence[float]) -> Decisions:
+        """Predict images from the votes of all voters with these weights. (B, …)"""
+        return decisions_from(self.votes(x), weights)
+
+    def voter_weights(self, layers: Sequence[int] | None = None) -> list[float]:
+        """Return the weight of each voter in a prediction from all voters, or from those in `layers`, numbered from 1."""
+        if layers is None:
+            return list(self.weights)
+        count = len(self.voters)
+        chosen = self._numbers(layers, count)
+        return [float(number in chosen) for number in range(1, count + 1)]
 
     def predict(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
         """Return the class with the largest sum of scores, over all voters or those in `layers`, numbered from 1.

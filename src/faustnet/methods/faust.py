@@ -24,6 +24,7 @@ from faustnet.nn.references import (
     repeat_rows,
     score_margin,
 )
+from faustnet.nn.search import MANY, Decisions, nearest_classes
 from faustnet.nn.structure import Structure, select_rows
 from faustnet.system.devices import check_memory
 
@@ -48,6 +49,15 @@ class Faust(Method):
     def scores(self, x: Tensor) -> Tensor:
         layers = zip(self.network.embeddings(x), self.references, strict=True)
         return torch.stack([reference_scores(embedding, references, self.scale) for embedding, references in layers])
+
+    def decide(self, x: Tensor, weights: Sequence[float]) -> Decisions:
+        """Many references are compared in pieces, because the scores of all classes may need much memory."""
+        if self.classes * self.count < MANY or type(self).scores is not Faust.scores:
+            return super().decide(x, weights)
+        self.check_ready()
+        views = [x, x.flip(-1)] if self.prediction.mirror else [x]
+        embeddings = [torch.cat(sides) for sides in zip(*map(self.network.embeddings, views), strict=True)]
+        return nearest_classes(embeddings, self.references.with_squares(), weights, self.scale, len(views))
 
     def new_class(self, examples: Tensor, references: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return what a new class adds to each tensor of the `state_dict`, by the names of the tensors.

@@ -1,7 +1,9 @@
 """References of classes: how they are chosen or computed, and the scores that they give."""
 
 import math
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 from faustnet.errors import require
 from faustnet.losses import soft_minimum, squared_distances
 from faustnet.nn.modules import one_hot
+from faustnet.nn.search import MANY, scores_in_pieces, squared_lengths
 from faustnet.system.devices import has_triton
 
 KMEANS_ROUNDS = 30
@@ -120,16 +123,46 @@ def repeat_rows(rows: Tensor, count: int) -> Tensor:
     return rows[torch.arange(count, device=rows.device) % len(rows)]
 
 
+class KnownLengths:
+    """Squared lengths of the references of one layer, valid until the references are changed or replaced."""
+
+    def __init__(self, references: Tensor):
+        self.squares = squared_lengths(references)  # (C, K)
+        self._references = weakref.ref(references)
+        self._state = references._version, references.data_ptr()
+
+    def fit(self, references: Tensor) -> bool:
+        """Return whether they are those of these references."""
+        return self._references() is references and self._state == (references._version, references.data_ptr())
+
+
 class References(nn.Module):
     """References of all classes: one buffer (C, K, e_i) for each layer."""
 
     def __init__(self, classes: int, count: int, embedding_sizes: Iterable[int]):
         super().__init__()
+        self._known: list[KnownLengths] = []
         for i, size in enumerate(embedding_sizes):
             self.register_buffer(f"layer_{i}", torch.zeros(classes, count, size))
 
     def __iter__(self) -> Iterator[Tensor]:
         return self.buffers()
+
+    @torch.no_grad()
+    def with_squares(self) -> list[tuple[Tensor, Tensor]]:
+        """Return the references of each layer with their squared lengths, which are computed again only if the references
+        were changed. (C, K, e_i), (C, K)"""
+        layers = list(self)
+        if not self._known or not all(map(KnownLengths.fit, self._known, layers)):
+            self._known = list(map(KnownLengths, layers))
+        return [(layer, one.squares) for layer, one in zip(layers, self._known, strict=True)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles have new version counters."""
+        return {**self.__dict__, "_known": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"_known": [], **state})  # pickles of earlier versions have no lengths
 
     @torch.no_grad()
     def set(self, embeddings: Iterable[Tensor]) -> None:
@@ -160,6 +193,8 @@ def reference_scores(embedding: Tensor, references: Tensor, scale: float) -> Ten
 
         if classes <= kernels.MOST_REFERENCES:
             return kernels.reference_scores(embedding, references.squeeze(1))
+    if plain and classes * count >= MANY and not torch.compiler.is_exporting():
+        return scores_in_pieces(embedding, references, scale)
     distances = squared_distances(embedding, references.reshape(classes * count, size))
     nearest = soft_minimum(distances.view(-1, classes, count), scale)
     if not nearest.requires_grad:

@@ -15,7 +15,7 @@ from faustnet.nn.references import REFERENCE_KINDS, references_from
 from faustnet.runs.class_history import (
     ADD,
     ADD_IMAGES,
-    LEARNED_EXAMPLES,
+    LEARNED_SHARE,
     REMOVE,
     RENAME,
     Change,
@@ -209,8 +209,7 @@ def _more_examples(
         sums = [rows.sum(dim=0, keepdim=True).cpu() for rows in embedded]
         if record.kept:
             sums = [old[:1] + new for old, new in zip(record.kept, sums, strict=True)]
-        share = examples / (LEARNED_EXAMPLES + examples)
-        found = [method.blended(own, total / examples, share) for own, total in zip(base, sums, strict=True)]
+        found = [method.blended(own, total / examples, LEARNED_SHARE) for own, total in zip(base, sums, strict=True)]
         kept = tuple(torch.cat(pair) for pair in zip(sums, base, strict=True))
     elif record.kind == "mean":
         kept = tuple(old + rows.sum(dim=0).cpu() for old, rows in zip(record.kept, embedded, strict=True))

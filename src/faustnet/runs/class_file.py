@@ -46,8 +46,8 @@ def _change_contents(change: Change) -> dict[str, Any]:
 
 
 def read_history(about: dict[str, Any], tensors: Tensors, names: Sequence[str], method: Method) -> ClassHistory:
-    """Return the history from the header and the tensors of a model file. The method may be one without memory. Anything
-    that does not fit is a ValueError or a similar error."""
+    """Return the history from the header and the tensors of a model file. Anything that does not fit is a ValueError or a
+    similar error."""
     count = method.count if isinstance(method, Faust) else None
     sizes = [layer.shape[-1] for layer in method.references] if isinstance(method, Faust) else []
     columns = (about["trained_as"], about["examples"], about["kinds"])

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from faustnet.nn.references import REFERENCE_KINDS
 
-LEARNED_EXAMPLES = 100  # examples that a learned reference counts as; with fewer, a single image could lower the accuracy
+LEARNED_SHARE = 0.03  # of added images in a learned reference, however many they are: results/learned-references.json
 MOST_CHANGES = 100  # changes that can be undone; older ones are dropped
 ADD, ADD_IMAGES, RENAME, REMOVE = ACTIONS = ("add", "add-images", "rename", "remove")
 SHOWN = 3  # names in the description of a change

@@ -12,13 +12,14 @@ from faustnet.data import DataSet, Images, ImageSource, Scaling, Tokeniser, load
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
-from faustnet.nn.references import REFERENCE_KINDS, known_score
+from faustnet.nn.references import REFERENCE_KINDS
 from faustnet.runs.class_changes import renamed, undone, with_classes, with_images, without_class
 from faustnet.runs.class_history import ClassHistory, ClassInfo
+from faustnet.runs.indexed import IndexedModel
 from faustnet.runs.inputs import OF_TEXTS, Inputs, check_range, input_images
 from faustnet.runs.model_file import dimensions, file_contents, model_fields
 from faustnet.runs.own import OwnMethod
-from faustnet.runs.prediction import UNKNOWN, EarlyPrediction, Prediction
+from faustnet.runs.prediction import UNKNOWN, EarlyPrediction, Prediction, named_predictions
 from faustnet.runs.recipes import DataSettings, Recipe, as_table, recipe_from
 from faustnet.runs.tensor_file import read_tensors, unpack
 from faustnet.system.randomness import seeded
@@ -26,6 +27,7 @@ from faustnet.training.evaluation import (
     all_scores,
     chunks,
     collect_answers,
+    decide,
     early_exits_of,
     evaluating,
     evaluation_of,
@@ -180,22 +182,18 @@ class Model:
 
     def predict(self, pixels: Inputs, layers: Sequence[int] | None = None, *, reject: bool = False) -> list[Prediction]:
         """Predict the class of each image, from all layers or from those in `layers`, numbered from 1. With `reject`,
-        images that the threshold of `calibrate` rejects are "unknown"."""
-        scores = self.scores(pixels)
-        best = self.method.joined(scores, layers).max(dim=1)
-        votes = scores.argmax(dim=2).T.tolist()
-        names = [self.class_names[number] for number in best.indices.tolist()]
-        if reject:
-            if self.threshold is None:
-                raise FaustnetError(
-                    "This model has no rejection threshold yet: run 'faustnet calibrate RUN' or call Model.calibrate first."
-                )
-            accepted = (known_score(scores) >= self.threshold).tolist()
-            names = [name if known else UNKNOWN for name, known in zip(names, accepted, strict=True)]
-        return [
-            Prediction(name, score, [self.class_names[vote] for vote in voters])
-            for name, score, voters in zip(names, best.values.tolist(), votes, strict=True)
-        ]
+        images that the threshold of `calibrate` rejects are "unknown"; without, they are only marked as `far`."""
+        return named_predictions(self, decide(self.method, self.source(self.images(pixels)), layers), reject=reject)
+
+    def indexed(self, pixels: Inputs, recall: float = 0.99) -> IndexedModel:
+        """Return this model with an index of its references, which predicts single images faster among very many classes.
+        For FAUST only; it needs the package faiss.
+
+        The predictions are approximate: at least the fraction `recall` of these images, which need no label, get the same
+        class as without the index. Give at least some hundreds, like those to predict later. Make a new index after a
+        change of the classes.
+        """
+        return IndexedModel(self, self._faust("An index"), pixels, recall)
 
     def predict_early(self, pixels: Inputs, threshold: float) -> list[EarlyPrediction]:
         """Predict the class of each image with early exit. For FAUST only.
@@ -238,8 +236,8 @@ class Model:
         """Return a copy of this model in which a class has more examples, without training. For FAUST only.
 
         The references of an added class are computed again, in the same way, from all examples that it ever got. A learned
-        reference r becomes (100 · r + Σ f) / (100 + n), where f are the embeddings of the n images added so far: it counts
-        as 100 examples. A calibrated model has to be calibrated again.
+        reference r becomes 0.97 · r + 0.03 · m, where m is the mean embedding of all images added so far. A calibrated model
+        has to be calibrated again.
         """
         return with_images(self, self._faust("Adding images to a class"), name, pixels)
 
@@ -272,7 +270,7 @@ class Model:
             UNKNOWN not in self.class_names,
             f"No class may be named {UNKNOWN!r}, the prediction for rejected images: rename it and train again.",
         )
-        near = known_score(self.scores(pixels))
+        near = decide(self.method, self.source(self.images(pixels))).known
         require(len(near) > 0, "pixels must contain at least one image of a class of the model, got none.")
         return replace(self, threshold=threshold_accepting(near, accept))
 

@@ -15,6 +15,7 @@ from faustnet.nn.old_names import current_names
 from faustnet.runs.class_file import OF_HISTORY, history_contents, read_history
 from faustnet.runs.recipes import as_table, recipe_from
 from faustnet.runs.tensor_file import ABOUT, Tensors, is_intact, pack
+from faustnet.system.allocation import AllocationLimit, AllocationLimitError
 from faustnet.system.randomness import seeded
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 OTHERS = ("scaling.", *OF_HISTORY)  # prefixes of the tensors that are not of the method
+SMALL = 10**7  # values of a model that is built even if its weights turn out not to match its recipe
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
 
 
@@ -65,19 +67,22 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
         if len(recipe.network.widths) > len(weights):
             raise ValueError("it has fewer tensors than layers")
         vocabulary = tokeniser.vocabulary if tokeniser else 0
-        with torch.device("meta"):  # needs no memory, whatever the recipe says
-            empty = recipe.build_method(shape, len(names), vocabulary)
-        weights = current_names(weights, empty)
-        check_weights(empty, weights, source)
-        history = read_history(about["classes"], tensors, names, empty) if "classes" in about else None
-        with seeded(0):
-            method = recipe.build_method(shape, len(names), vocabulary).to(dtype)
+        most = 2 * sum(tensor.numel() for tensor in weights.values()) + SMALL
+        with seeded(0), AllocationLimit(most):  # whatever the recipe says
+            method = recipe.build_method(shape, len(names), vocabulary)
+        weights = current_names(weights, method)
+        check_weights(method, weights, source)
+        history = read_history(about["classes"], tensors, names, method) if "classes" in about else None
+    except AllocationLimitError:
+        raise FaustnetError(
+            f"{source} does not match its recipe: the recipe describes a much larger model. Train again."
+        ) from None
     except MALFORMED as error:
         raise FaustnetError(
             f"{source} is not a faustnet model, or is damaged ({error!r}): copy it again, or train again."
         ) from None
     require(intact, f"{source} is damaged or was changed: delete it, and train the run again with --resume.")
-    method.load_state_dict(weights)
+    method.to(dtype).load_state_dict(weights)
     return {
         "recipe": recipe, "method": method.eval(), "class_names": names, "shape": shape, "scaling": scaling,
         "of_bytes": of_bytes, "threshold": threshold, "tokeniser": tokeniser, "history": history,

@@ -12,9 +12,11 @@ from torch.nn import functional
 
 from faustnet.methods import Faust, Method, Source, evaluating
 from faustnet.nn.references import score_margin
+from faustnet.nn.search import Decisions
 
 CPU_CHUNK, GPU_CHUNK = 2000, 10_000  # images scored at once, at most
 MAX_VALUES = 2**28  # values of these images in one layer, at most
+MAX_SCORES = 2**22  # their scores by one voter, at most
 TIMED_PREDICTIONS = 5
 LBFGS_ITERATIONS = 100
 ROUNDING = 1e-9  # because (1 − 0.9) · 10 is slightly less than 1
@@ -128,6 +130,13 @@ def evaluation_of(method: Method, answers: Answers) -> Evaluation:
     )
 
 
+def decide(method: Method, images: Source, layers: Sequence[int] | None = None) -> Decisions:
+    """Predict all images from all voters, by their weights, or from those in `layers`, numbered from 1. → on the CPU"""
+    weights = method.voter_weights(layers)
+    with evaluating(method):
+        return Decisions.joined([method.decide(images.plain(chunk), weights) for chunk in chunks(images, method)])
+
+
 def all_scores(method: Method, images: Source) -> Tensor:
     """Return the scores of all images, as `Method.votes` gives them. → (voters, n, C)"""
     with evaluating(method):
@@ -210,7 +219,7 @@ def threshold_accepting(scores: Tensor, accept: float) -> float:
 def chunks(images: Source, method: Method) -> Sequence[Tensor]:
     """Return the positions of all images in chunks whose size depends on the device and on the largest layer."""
     device = images.labels.device
-    most = MAX_VALUES // method.network.peak_values
+    most = min(MAX_VALUES // method.network.peak_values, MAX_SCORES // method.classes)
     size = max(1, min(most, GPU_CHUNK if device.type == "cuda" else CPU_CHUNK))
     return torch.arange(len(images.labels), device=device).split(size)
 
