@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+import archive
 import best
 import beyond
+import many_page
 import new_classes
 from conftest import run_to_end
 from faustnet.data import DataSet
@@ -203,6 +205,48 @@ def test_the_page_of_new_classes_is_made_of_both_studies(tmp_path: Path) -> None
     assert "| MNIST, 1 | k-means | 10 | 70.00 ± 4.50 | 80.00 | 98.00 | 96.50 | −1.50 | 95.00 |" in page
     assert "AUROC of FAUST: 97.50 ± 0.50 on MNIST. AUROC of backprop's largest softmax probability: 93.00 ± 0.50" in page
     assert page.index("| first layer | 97.50 ± 0.50 |") < page.index("| softmax | 93.00 ± 0.50 |"), "FAUST comes first"
+
+
+def test_the_outputs_on_the_page_of_an_archive_are_those_of_its_result() -> None:
+    page, found = (path.read_text(encoding="utf-8") for path in (archive.PAGE, archive.RESULTS))
+    assert archive.with_outputs(page, json.loads(found)["outputs"]) == page
+
+
+def test_the_blocks_of_a_page_are_run_in_order_with_shared_names(tmp_path: Path) -> None:
+    parts = {"python": "x = 3", "sh": "echo b > a; cat a", "text": "old"}
+    page = "\n\n".join(f"```{language}\n{content}\n```" for language, content in parts.items())
+    page += "\n```python\nprint(x, x + 1)\n```\n"
+    outputs = archive.run(page, tmp_path)
+    assert outputs == ["", "b\n", "3 4\n"]
+    assert (tmp_path / "a").exists()
+    assert archive.with_outputs(page, outputs) == page.replace("old", "b")
+
+
+def test_the_section_about_many_classes_has_the_figures_of_both_files(tmp_path: Path) -> None:
+    assert many_page.section(tmp_path) == ""
+    network = {"command_seconds": [2.0, 3.46], "ratio": 1.27}
+    of_classes = {"classes": 964, "added": 659, "networks": [network, {**network, "ratio": 1.01}]}
+    prediction = {
+        "classes": 100_000, "milliseconds": {"shortest": 12.34}, "milliseconds_one_thread": 15.0,
+        "milliseconds_per_image_of_100": 1.5, "memory": 1.21,
+    }  # fmt: skip
+    compared = {"classes": 100_000, "images": "related", "recall": 0.994, "ratio": {"1": 18.9, "100": 11.4},
+                "seconds_to_build": 9.0}  # fmt: skip
+    of_references = {"embedding": 256, "cores": 2, "predictions": [prediction], "faiss": {"comparisons": [compared]}}
+    (tmp_path / "many-classes.json").write_text(json.dumps(of_classes))
+    (tmp_path / "many-references.json").write_text(json.dumps(of_references))
+    section = many_page.section(tmp_path)
+    assert "| 100,000 | 12.3 | 15.0 | 1.50 | 1.21 |" in section
+    assert "| 100,000 | related | 0.994 | 18.9 | 11.4 | 9.0 |" in section
+    assert "3.5 s for three dense layers" in section
+    assert "takes 1.27 times as long" in section
+    of_references["faiss"] = {"comparisons": []}
+    (tmp_path / "many-references.json").write_text(json.dumps(of_references))
+    assert "faiss" not in many_page.section(tmp_path)
+
+
+def test_the_products_of_dense_layers_are_counted() -> None:
+    assert many_page.products(964, 659) == pytest.approx((1_276_000 + 1623 * 768) / (1_276_000 + 964 * 768))
 
 
 def test_all_arms_of_equal_tuning_get_the_same_draws_and_only_these_count(
