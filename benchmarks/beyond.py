@@ -13,6 +13,7 @@ from faustnet.report.tables import markdown
 from faustnet.reproduce.ablation import TABLE as ABLATION
 from faustnet.reproduce.best import LOCAL, in_order
 from faustnet.reproduce.best import TABLE as BEST
+from faustnet.runs.recipes import shipped_recipe
 from trials import LEARNING_RATE, best_of
 
 KINDS = {"mlp": "MLP", "cnn": "CNN", "cwc": "CwC", "trifecta": "the Trifecta"}  # by the first part of a recipe's name
@@ -85,7 +86,9 @@ became a recipe too.""",
     "cifar10/cnn-large": """The recipe cifar10/cnn-large was changed after a test result was known. Its first version, with
 50 epochs and without MixUp, reached less than 96.0 % on the test images. The present recipe was chosen in further
 trials, on validation images.""",
-    "cifar10/trifecta": "The Trifecta was trained for 30 epochs, with the better of two learning rates.",
+    "cifar10/trifecta": """The Trifecta was trained with {layers} layers for {epochs} epochs. Its authors' code trains
+networks of 6 or 12 layers for 100 epochs, with a constant learning rate of 0.001. There, pairs of layers take turns from
+batch to batch, and each pair has an optimiser of its own; here, every batch trains all layers.""",
 }
 PUBLISHED = """## Published results of layer-local training
 
@@ -168,6 +171,11 @@ def sections(folder: Path) -> Iterator[str]:
             "## Choice of references\n\nRandom images, images chosen by k-means, learned vectors, and their number: "
             "[docs/representatives.md](docs/representatives.md)."
         )
+    if _read(folder / "class-counts.json") or _read(folder / "coarse-groups.json"):
+        yield (
+            "## Number of classes\n\nFAUST and its twins on 10 to 100 classes, and groups of classes as targets of the "
+            "early layers: [docs/class-counts.md](docs/class-counts.md)."
+        )
     if _read(folder / "new-classes.json"):
         yield (
             "## New classes and rejection\n\nAccuracy of classes that were added without training, and rejection of images "
@@ -186,13 +194,19 @@ def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) ->
         if cell["role"] != LOCAL and cell["tuning"] == LEARNING_RATE and at_the_edge(studies.get(cell["name"], []))
     )
     chosen = (CHOSEN.format(counts=counts) if counts else "") + (AT_THE_EDGE.format(names=edges) if edges else "")
-    chosen += "".join(f"\n\n{note}" for name, note in NOTES.items() if name in names)
+    by_name = {cell["name"]: cell for cell in cells}
+    chosen += "".join(f"\n\n{_note(note, by_name[name])}" for name, note in NOTES.items() if name in names)
     rows = BEST.rows(cells)
     shown = [
         column for column in range(len(BEST.columns) - 1) if any(row[column] != "–" for row in rows)
     ]  # without the time
     table = markdown([BEST.columns[column] for column in shown], [[row[column] for column in shown] for row in rows])
     return PAST.format(seeds=over_seeds(cells), table=table, chosen=chosen)
+
+
+def _note(note: str, cell: dict[str, Any]) -> str:
+    widths = shipped_recipe(f"best/{cell['name']}")["network"]["widths"]
+    return note.format(epochs=cell["epochs"], layers=len(widths))
 
 
 def at_the_edge(trials: list[dict[str, Any]]) -> bool:

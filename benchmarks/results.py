@@ -1,5 +1,5 @@
-"""Write RESULTS.md, docs/representatives.md, docs/new-classes.md and the tables in README.md, docs/scikit-learn.md,
-docs/export.md and docs/play.md from the files in results/.
+"""Write RESULTS.md, docs/representatives.md, docs/class-counts.md, docs/new-classes.md and the tables in README.md,
+docs/scikit-learn.md, docs/export.md and docs/play.md from the files in results/.
 
     python benchmarks/results.py
 
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import beyond
+import class_counts
+import measurements
 import new_classes
 import performance
 import predsim
@@ -22,6 +24,7 @@ from estimator import lines
 from faustnet.report.paper import TITLES
 from faustnet.report.table1 import as_markdown, difference, ours
 from faustnet.report.tables import markdown
+from faustnet.reproduce.jobs import Table1Job, table1_jobs
 from faustnet.reproduce.results import method_titles
 from faustnet.reproduce.table1 import TABLE, summary
 from faustnet.runs.recipes import recipe_from
@@ -29,6 +32,7 @@ from trials import read
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+SEEDS = 5  # of Table I
 TEMPLATE = """# Results
 
 `python benchmarks/results.py` computes every number on this page from a file in `results/`. The command that wrote the
@@ -40,7 +44,7 @@ standard deviation over seeds. Hyper-parameters were chosen on validation images
 <!-- not run: takes long -->
 ```sh
 faustnet reproduce table1 --out results --recipes tuned --jobs 8
-faustnet reproduce table1 --out results --recipes paper --jobs 8 …   # only for some --methods, --networks and --seeds
+faustnet reproduce table1 --out results --recipes paper --jobs 8{unfinished}
 faustnet train --recipe tuned/cifar10/faust-representative --widths 500,500,500 --seed 0    # one run of one cell
 ```
 
@@ -81,7 +85,7 @@ brackets; `results/study.json` has all trials.
 
 {study}
 
-{rerun}{beyond}## Figure 2: embeddings of Fashion-MNIST
+{rerun}{beyond}{measured}## Figure 2: embeddings of Fashion-MNIST
 
 `faustnet reproduce figure2 --out results` trains FAUST-representative (tuned, 4×500, embedding size 256) on
 {figure2_device}. Its test accuracy is {figure2_accuracy:.2%}. F is the Fisher score of a layer's embeddings of all test
@@ -126,12 +130,14 @@ def pages() -> dict[Path, str]:
     figure2 = _read("figure2.json")
     text = TEMPLATE.format(
         machine=machine(results),
+        unfinished=unfinished(results, "paper"),
         tuned=as_markdown(cells, "tuned", method_titles()),
         paper=as_markdown(cells, "paper", method_titles()),
         reading=" ".join(reading(cells, family) for family in ("tuned", "paper")),
         study=study(),
         rerun=predsim.section(read(RESULTS / "predsim.json")),
         beyond="".join(f"{section}\n\n" for section in beyond.sections(RESULTS)),
+        measured=f"{section}\n\n" if (section := measurements.section(RESULTS)) else "",
         figure2_accuracy=figure2["test_accuracy"],
         figure2_device={"cpu": "a CPU"}.get(figure2["environment"]["device"], figure2["environment"]["device"]),
         fisher=", ".join(f"{layer['fisher']:.2f}" for layer in figure2["layers"]),
@@ -154,6 +160,7 @@ def pages() -> dict[Path, str]:
         **with_tables(ROOT / "docs/export.md", {"export": exported()}),
         **with_tables(ROOT / "docs/play.md", {"play": played()}),
         **({ROOT / "docs/representatives.md": page} if (page := beyond.representatives(RESULTS)) else {}),
+        ROOT / "docs/class-counts.md": class_counts.page(RESULTS),
         **({ROOT / "docs/new-classes.md": page} if (page := new_classes.page(RESULTS)) else {}),
     }
 
@@ -194,6 +201,16 @@ def machine(results: list[dict[str, Any]]) -> str:
         f"Hardware: {where}, torch {versions}. The {len(tuned)} tuned runs took {busy(tuned) / 60:.0f} minutes in total, "
         f"several at a time ({min(seconds):.0f} to {max(seconds):.0f} s per run)."
     )
+
+
+def unfinished(results: list[dict[str, Any]], family: str) -> str:
+    """Say how many runs of a family are there, if some are missing."""
+    wanted, found = (
+        table1_jobs([family], None, None, ["3x500", "4x800"], SEEDS),
+        {Table1Job.of_result(run) for run in results},
+    )
+    there = sum(job in found for job in wanted)
+    return f"    # {there} of {len(wanted)} runs so far" if there < len(wanted) else ""
 
 
 def busy(results: list[dict[str, Any]]) -> float:

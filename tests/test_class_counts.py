@@ -73,6 +73,23 @@ def test_a_recipe_and_its_twin_by_the_number_of_classes(faustnet: Command, tmp_p
     assert (tmp_path / "figures/class-counts.svg").exists()
 
 
+def test_all_classes_are_those_of_the_best_recipes(faustnet: Command, tmp_path: Path) -> None:
+    """A run on all classes is the run of `reproduce best`, and need not be trained again."""
+    words = ["--seeds", "1", "--device", "cpu", "--out", tmp_path]
+    assert faustnet("reproduce", "class-counts", "--base", "digits/mlp", "--counts", "10", *words).code == 0
+    file = tmp_path / "class-counts/digits-mlp-10-0.json"
+    trained = json.loads(file.read_text())
+    for path in (file, tmp_path / "class-counts/digits-mlp-backprop-10-0.json"):
+        path.unlink()
+    assert faustnet("reproduce", "best", "--names", "digits/mlp", *words).code == 0
+    best = json.loads((tmp_path / "best/digits-mlp-0.json").read_text())
+    assert faustnet("reproduce", "class-counts", "--base", "digits/mlp", "--counts", "2,10", *words).code == 0
+    assert json.loads(file.read_text()) == {**best, "count": 10}
+    assert trained["test_accuracy"] == best["test_accuracy"]
+    few = json.loads((tmp_path / "class-counts/digits-mlp-2-0.json").read_text())
+    assert few["environment"]["started"] != best["environment"]["started"], "it was trained on its own classes"
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

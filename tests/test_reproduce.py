@@ -286,12 +286,15 @@ CELLS = [
 
 def test_markdown_and_latex_show_the_papers_figure_and_the_difference() -> None:
     markdown = as_markdown(CELLS, "tuned", method_titles()).splitlines()
-    assert markdown[0] == "| tuned, 1 to 5 seeds | MNIST 4×800 | CIFAR-10 3×500 |"
-    assert markdown[2] == "| Backpropagation | – | **57.50 ± 0.21**<br>57.30 (+0.20) |"
-    assert markdown[3] == "| SymBa | – | **54.00** |"
-    assert markdown[4] == "| FAUST-vanilla tuplet | **98.50 ± 0.10**<br>98.69 (−0.19) | – |"
+    assert markdown[0] == "| tuned, 1 to 5 seeds (in brackets) | MNIST 4×800 | CIFAR-10 3×500 |"
+    assert markdown[2] == "| Backpropagation | – | **57.50 ± 0.21 (5)**<br>57.30 (+0.20) |"
+    assert markdown[3] == "| SymBa | – | **54.00 (1)** |"
+    assert markdown[4] == "| FAUST-vanilla tuplet | **98.50 ± 0.10 (5)**<br>98.69 (−0.19) | – |"
+    same = as_markdown([CELLS[0], CELLS[2]], "tuned", method_titles()).splitlines()
+    assert same[0] == "| tuned, 5 seeds | MNIST 4×800 | CIFAR-10 3×500 |"
+    assert same[2] == "| Backpropagation | – | **57.50 ± 0.21**<br>57.30 (+0.20) |"
     latex = as_latex(CELLS, "tuned", method_titles())
-    assert r"Backpropagation & -- & 57.50 $\pm$ 0.21 \\" in latex
+    assert r"Backpropagation & -- & 57.50 $\pm$ 0.21 (5) \\" in latex
     assert r"\quad paper & -- & 57.30 ($+0.20$) \\" in latex
     assert latex.count("{") == latex.count("}")
 

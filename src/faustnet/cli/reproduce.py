@@ -251,8 +251,8 @@ def class_counts(
 ) -> None:
     """Measure the accuracy of a recipe and of its twins on some of the classes of their data set.
 
-    Not in the paper. The seed determines the classes. Writes the results to OUT/class-counts and OUT/class-counts.json, and
-    a figure.
+    Not in the paper. The seed determines the classes. Results of `faustnet reproduce best` in OUT are reused where all
+    classes are wanted. Writes the results to OUT/class-counts and OUT/class-counts.json, and a figure.
     """
     from faustnet.reproduce.class_counts import class_count_jobs, draw_counts
 

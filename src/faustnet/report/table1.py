@@ -28,7 +28,12 @@ class Grid:
         self.methods = {name: titles.get(name, name) for name in rows}
         columns = {(cell["dataset"], cell["network"]) for cell in chosen}
         self.columns = sorted(columns, key=lambda column: (dataset_rank(column[0]), column[1]))
-        self.over = over_seeds(chosen)
+        self.seeds_differ = len({cell["seeds"] for cell in chosen}) > 1
+        self.over = over_seeds(chosen) + (" (in brackets)" if self.seeds_differ else "")
+
+    def ours(self, cell: dict[str, Any]) -> str:
+        """Return the mean and standard deviation of a cell, and its number of seeds if not all cells have the same."""
+        return ours(cell) + (f" ({cell['seeds']})" if self.seeds_differ else "")
 
     def rows(self, show: Callable[[dict[str, Any]], str], missing: str = "–") -> list[list[str]]:
         """Return one row per method: its title, and its cells as `show` formats them."""
@@ -54,24 +59,21 @@ def as_text(cells: Cells, family: str, titles: Titles) -> Table:
     table.add_column(f"{family}, {grid.over}")
     for dataset, network in grid.columns:
         table.add_column(f"{dataset_title(dataset)}\n{_shown(network)}", justify="right", no_wrap=True)
-    for row in grid.rows(_text):
+    for row in grid.rows(lambda cell: grid.ours(cell) + _below(cell, "\n{:.2f} {}")):
         table.add_row(*row)
     return table
 
 
-def _text(cell: dict[str, Any]) -> str:
-    return ours(cell) if cell["paper"] is None else f"{ours(cell)}\n{cell['paper']:.2f} {difference(cell)}"
+def _below(cell: dict[str, Any], form: str) -> str:
+    """Return the paper's accuracy and the difference, if there are any."""
+    return "" if cell["paper"] is None else form.format(cell["paper"], difference(cell))
 
 
 def as_markdown(cells: Cells, family: str, titles: Titles) -> str:
     grid = Grid(cells, family, titles)
     heads = [f"{dataset_title(dataset)} {_shown(network)}" for dataset, network in grid.columns]
-    return markdown([f"{family}, {grid.over}", *heads], grid.rows(_markdown))
-
-
-def _markdown(cell: dict[str, Any]) -> str:
-    paper = "" if cell["paper"] is None else f"<br>{cell['paper']:.2f} ({difference(cell)})"
-    return f"**{ours(cell)}**{paper}"
+    rows = grid.rows(lambda cell: f"**{grid.ours(cell)}**{_below(cell, '<br>{:.2f} ({})')}")
+    return markdown([f"{family}, {grid.over}", *heads], rows)
 
 
 def as_latex(cells: Cells, family: str, titles: Titles) -> str:
@@ -90,7 +92,8 @@ def as_latex(cells: Cells, family: str, titles: Titles) -> str:
         " & ".join(["", *(network.replace("x", "/") for _, network in grid.columns)]) + r" \\",
         r"\midrule",
     ]
-    for (title, *row), (_, *paper) in zip(grid.rows(_latex_ours, "--"), grid.rows(_latex_paper, "--"), strict=True):
+    mine = grid.rows(lambda cell: grid.ours(cell).replace("±", r"$\pm$"), "--")
+    for (title, *row), (_, *paper) in zip(mine, grid.rows(_latex_paper, "--"), strict=True):
         lines.append(" & ".join([_escaped(title), *row]) + r" \\")
         if set(paper) != {"--"}:
             lines.append(" & ".join([r"\quad paper", *paper]) + r" \\")
@@ -99,10 +102,6 @@ def as_latex(cells: Cells, family: str, titles: Titles) -> str:
 
 def _escaped(title: str) -> str:
     return re.sub(r"([&%$#_{}])", r"\\\1", title)
-
-
-def _latex_ours(cell: dict[str, Any]) -> str:
-    return ours(cell).replace("±", r"$\pm$")
 
 
 def _latex_paper(cell: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Accuracy by the number of classes: a recipe of the family best/ and its twins on some of the classes of their data set."""
 
+import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,11 @@ from faustnet.report.table1 import ours
 from faustnet.reproduce.best import LOCAL, ROLES, BestJob, best_jobs, difference, original, role_of
 from faustnet.reproduce.dispatch import reproduce
 from faustnet.reproduce.jobs import Job, Load
-from faustnet.reproduce.results import Cells, ResultTable, grouped, percent
+from faustnet.reproduce.results import Cells, ResultTable, grouped, is_done, percent, read_result
+from faustnet.reproduce.worker import cached_data
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.recipes import Recipe
+from faustnet.system.files import write_whole
 
 POINT = ("name", "dataset", "method", "count")
 
@@ -61,9 +64,21 @@ def class_count_jobs(name: str, counts: list[int], seeds: int) -> list[ClassCoun
 def draw_counts(jobs: list[ClassCountJob], out: Path, workers: Workers) -> list[Path]:
     """Train what is missing, write OUT/class-counts.json and .md, and draw the points of these jobs."""
     with drawing():
+        reuse_best(jobs, out, lambda name: cached_data(name, workers.data_dir))
         points = {TABLE.key(point): point for point in reproduce(TABLE, jobs, out, workers)}
         order = dict.fromkeys(TABLE.key(job.facts) for job in jobs)
         return save(draw_class_counts([points[key] for key in order]), out / "figures", "class-counts")
+
+
+def reuse_best(jobs: list[ClassCountJob], out: Path, load: Load) -> None:
+    """Copy the results of `faustnet reproduce best` in the folder for the jobs with all classes, which are the same runs."""
+    for job in jobs:
+        best = BestJob(job.name, job.seed)
+        there = not is_done(job, out) and is_done(best, out)
+        if there and job.count == len(load(job.recipe.dataset).class_names):
+            text = json.dumps({**job.facts, **read_result(best.file(out))}, indent=1)
+            job.file(out).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(job.file(out), f"{text}\n".encode())
 
 
 def summary(results: list[dict[str, Any]]) -> Cells:
@@ -76,18 +91,21 @@ def summary(results: list[dict[str, Any]]) -> Cells:
 
 
 def rows(cells: Cells) -> list[list[str]]:
-    """Return one row per recipe and number of classes: its accuracy, its twins', and the differences."""
+    """Return one row per recipe and number of classes: its accuracy, its twins', the differences, and the numbers of
+    seeds."""
     found = {(cell["of"], cell["count"], cell["role"]): cell for cell in cells}
     lines = []
     for (name, count, role), cell in found.items():
         if role == LOCAL:
             twins = [found.get((name, count, other)) for other in ROLES.values()]
             compared = [("–", "–") if twin is None else (ours(twin), difference(cell, twin)) for twin in twins]
-            lines.append([name, str(count), ours(cell), *(text for pair in compared for text in pair)])
+            seeds = " / ".join(str(arm["seeds"]) for arm in (cell, *twins) if arm is not None)
+            lines.append([name, str(count), ours(cell), *(text for pair in compared for text in pair), seeds])
     return lines
 
 
 COLUMNS = (
     "recipe", "classes", "local", "backprop", "local − backprop", "deep supervision", "local − deep supervision",
+    "seeds",
 )  # fmt: skip
 TABLE = ResultTable(ClassCountJob, summary, POINT, COLUMNS, rows)

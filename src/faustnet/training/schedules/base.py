@@ -9,7 +9,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method, Source
-from faustnet.system.allocator import keep_freed_memory
+from faustnet.system.heap import keep_freed_memory
 from faustnet.training.optimisers import AnyOptimiser
 from faustnet.training.schedules.feed import Feed, feed_from
 from faustnet.training.schedules.step_graph import StepGraph, StepTable

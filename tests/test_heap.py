@@ -9,7 +9,7 @@ from processes import Program
 FAULTS = """
 import resource
 import torch
-from faustnet.system.allocator import keep_freed_memory
+from faustnet.system.heap import keep_freed_memory
 
 assert keep_freed_memory()
 

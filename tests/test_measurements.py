@@ -1,0 +1,104 @@
+"""How often each recipe was measured on test images, and the page about the number of classes."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import class_counts
+import measurements
+
+ROOT = Path(__file__).parents[1]
+
+
+def write(path: Path, **result: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result))
+
+
+def best_run(path: Path, name: str, seed: int, accuracy: float, started: str) -> None:
+    about = {"name": name, "seed": seed, "epochs": 3, "test_accuracy": accuracy}
+    write(path, **about, environment={"started": started})
+
+
+def test_runs_are_counted_by_recipe(tmp_path: Path) -> None:
+    assert measurements.section(tmp_path) == ""
+    for seed in range(2):
+        best_run(tmp_path / f"best/mnist-mlp-{seed}.json", "mnist/mlp", seed, 0.99, "now")
+        about = {"method": "faust-representative", "dataset": "mnist", "network": "3x500", "seed": seed}
+        write(tmp_path / f"table1/tuned/mnist-{seed}.json", family="tuned", **about)
+        write(tmp_path / f"rejection/mnist-{seed}.json", **about)
+    write(tmp_path / "table1/paper/mnist.json", family="paper", method="backprop", dataset="mnist")
+    write(tmp_path / "ablation/mnist-mlp.json", base="mnist/mlp", seed=0)
+    write(tmp_path / "class-counts/cifar100.json", name="cifar100/cnn-backprop", seed=0, count=10)
+    write(tmp_path / "time-to-accuracy-x.json", runs=[{"arm": "cnn"}, {"arm": "cnn"}])
+    (tmp_path / "replaced-runs.json").write_text(json.dumps([{"recipe": "best/mnist/mlp"}] * 3))
+    text = measurements.section(tmp_path)
+    assert "| best/mnist/mlp | 2 | 3 | 1 |" in text
+    assert "| best/cifar100/cnn-backprop | – | – | 1 |" in text
+    assert "| best/cifar10/cnn | – | – | 2 |" in text
+    assert "| FAUST-representative tuplet | 2 + 2 |" in text
+    assert "| Backpropagation | 1 |" in text
+    assert "ablation, class-counts, rejection, time to accuracy." in text
+
+
+def test_every_folder_of_results_is_counted() -> None:
+    """If this fails: add the folder to OWN or OTHER in benchmarks/measurements.py."""
+    results = ROOT / "results"
+    folders = {path.relative_to(results).parts[0] for path in results.glob("*/**/*.json")}
+    assert folders <= {*measurements.OWN, *measurements.OTHER}
+
+
+def git(folder: Path, *words: str) -> None:
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_replaced_runs_are_found_in_the_history(tmp_path: Path) -> None:
+    folder = tmp_path / "results/best"
+    git(tmp_path, "init")
+    best_run(folder / "mnist-mlp-0.json", "mnist/mlp", 0, 0.98, "monday")
+    best_run(folder / "mnist-mlp-1.json", "mnist/mlp", 1, 0.97, "monday")
+    best_run(folder / "mnist-cnn-0.json", "mnist/cnn", 0, 0.99, "monday")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-m", "one")
+    assert measurements.replaced_runs(tmp_path) == []
+    best_run(folder / "mnist-mlp-0.json", "mnist/mlp", 0, 0.985, "tuesday")  # trained again
+    (folder / "mnist-mlp-1.json").unlink()  # deleted
+    (folder / "mnist-cnn-0.json").rename(folder / "mnist-cnn-old-0.json")  # only renamed
+    found = measurements.replaced_runs(tmp_path)
+    assert [(run["recipe"], run["seed"], run["test_accuracy"]) for run in found] == [
+        ("best/mnist/mlp", 0, 0.98),
+        ("best/mnist/mlp", 1, 0.97),
+    ]
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-m", "two")
+    assert measurements.replaced_runs(tmp_path) == found
+
+
+def cell(count: int, role: str, mean: float, seeds: int = 3) -> dict[str, object]:
+    name = "cifar100/cnn" + ("" if role == "local" else f"-{role}")
+    about = {"name": name, "of": "cifar100/cnn", "role": role, "count": count}
+    return {**about, "mean": mean, "std": 0.2 if seeds > 1 else None, "seeds": seeds}
+
+
+def test_the_page_of_class_counts_is_made_of_what_there_is(tmp_path: Path) -> None:
+    assert class_counts.page(tmp_path).count("There are no results yet.") == 2
+    few = [cell(10, "local", 90.0), cell(10, "backprop", 91.0, seeds=1)]
+    (tmp_path / "class-counts.json").write_text(json.dumps(few))
+    page = class_counts.page(tmp_path)
+    assert "| cifar100/cnn | 10 | 90.00 ± 0.20 | 91.00 | −1.00 | – | – | 3 / 1 |" in page
+    assert "over 1 to 3 seeds" in page
+    assert "![Accuracy" not in page, "the figure was not drawn yet"
+    assert "the difference" not in page.split("| 3 / 1 |")[1].split("##")[0], "there is one number of classes"
+    more = [*few, cell(100, "local", 78.0), cell(100, "backprop", 76.0), cell(100, "deep-supervision", 78.1)]
+    (tmp_path / "class-counts.json").write_text(json.dumps(more))
+    (tmp_path / "figures").mkdir()
+    (tmp_path / class_counts.FIGURE).write_text("<svg/>")
+    page = class_counts.page(tmp_path)
+    assert "](../results/figures/class-counts.svg)" in page
+    assert "- **cifar100/cnn**: the difference to backprop is −1.00 with 10 classes and +2.00 ± 0.45 with 100." in page
+    assert "−0.10 ± 0.45 ○ | 3 / 3 / 3 |" in page
