@@ -17,9 +17,9 @@ the references.
 
 {indexed}`benchmarks/many_classes.py` adds {added} classes to {classes} with `faustnet add-classes`, from one image each, in
 {dense:.1f} s for three dense layers of 500 units and in {convolutional:.1f} s for four convolutional layers, including the
-start of Python, in the shortest of five calls. A prediction then takes {ratio:.2f} times as long with the dense layers, and {other_ratio:.2f} times with
-the convolutional ones. The dense layers and the comparisons with their references need {products:.2f} times as many
-multiplications as before.
+start of Python, in the shortest of five calls. A prediction then takes {ratio:.2f} times as long with the dense layers, and
+{other_ratio:.2f} times with the convolutional ones. The dense layers and the comparisons with their references need
+{products:.2f} times as many multiplications as before.
 
 """
 INDEXED = """Among 100,000 classes, an index is faster. It needs the package faiss (`pip install 'faustnet[faiss]'`) and is
