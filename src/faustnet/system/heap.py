@@ -3,7 +3,7 @@
 import ctypes
 from functools import cache
 
-KEPT = 256 * 2**20  # bytes of freed memory that a process keeps at the end of its heap
+KEPT = 64 * 2**20  # bytes of freed memory that a process keeps at the end of its heap
 LARGEST = 32 * 2**20  # bytes of a block on the heap; larger ones are mapped one by one. It is the largest possible value.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # in glibc's malloc.h
 
