@@ -78,9 +78,9 @@ class ConvBody(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """(R, inputs, h, w) → (R, channels, h, w), or half of h and w"""
-        maps = functional.relu(self.entrance(maps.contiguous(memory_format=torch.channels_last)), inplace=True)
+        maps = self.entrance.relu(maps.contiguous(memory_format=torch.channels_last))
         if self.inner is not None and self.outer is not None:
-            change = self.outer(functional.relu(self.inner(maps), inplace=True))
+            change = self.outer(self.inner.relu(maps))
             maps = functional.relu(change + maps, inplace=True)
         return maps
 

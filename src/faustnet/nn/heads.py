@@ -51,8 +51,7 @@ class ConvHead(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         """(R, channels, h, w) → (R, embedding)"""
         if self.first is not None and self.second is not None:
-            maps = functional.relu(self.first(average_pool(maps, self.side)), inplace=True)
-            maps = functional.relu(self.second(maps), inplace=True)
+            maps = self.second.relu(self.first.relu(average_pool(maps, self.side)))
         features = maps.permute(0, 2, 3, 1).mean(dim=(1, 2))  # in the order of memory
         return features if self.projection is None else self.projection(features)
 

@@ -63,6 +63,15 @@ class BatchNorm(nn.Module):
             return self.shard.batch_norm(rows, self.gain, self.offset, EPSILON)
         return functional.batch_norm(rows, None, None, self.gain, self.offset, training=True, eps=EPSILON)
 
+    def relu(self, maps: Tensor) -> Tensor:
+        """Normalise feature maps and apply ReLU. (R, channels, h, w) → the same shape"""
+        in_kernel = self.training and self.shard is None and maps.dtype != torch.float64 and has_triton(maps.device)
+        if in_kernel and not self._forward_hooks and not self._forward_pre_hooks:
+            from faustnet.nn import kernels
+
+            return kernels.batch_norm_relu(maps, self.gain, self.offset, EPSILON)
+        return functional.relu(self(maps), inplace=True)
+
     @torch.no_grad()
     def set_statistics(self, rows: Tensor) -> None:
         """Store the mean and variance of these inputs for prediction. (R, channels, …)"""
@@ -92,8 +101,15 @@ class ConvNorm(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """(R, inputs, h, w) → (R, outputs, h, w), or half of h and w"""
+        return self.norm(self._convolved(maps))
+
+    def relu(self, maps: Tensor) -> Tensor:
+        """Apply ReLU to the output, too. (R, inputs, h, w) → (R, outputs, h, w), or half of h and w"""
+        return self.norm.relu(self._convolved(maps))
+
+    def _convolved(self, maps: Tensor) -> Tensor:
         maps = self.convolution(maps)
-        return self.norm(functional.max_pool2d(maps, 2) if self.pool else maps)
+        return functional.max_pool2d(maps, 2) if self.pool else maps
 
 
 class Affine(Protocol):

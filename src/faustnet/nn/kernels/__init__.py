@@ -5,6 +5,7 @@ Kernels compute in float32, and may multiply in TF32 where torch does; their inp
 TRITON_INTERPRET=1 set before Triton is imported, they run on CPU tensors too, slowly, which the tests use.
 """
 
+from faustnet.nn.kernels.batch_norm import batch_norm_relu
 from faustnet.nn.kernels.blocks import block_means
 from faustnet.nn.kernels.relu_norm import WIDEST, relu_norm
 from faustnet.nn.kernels.scores import reference_scores
@@ -15,6 +16,7 @@ __all__ = [
     "MOST_REFERENCES",
     "WIDEST",
     "Rule",
+    "batch_norm_relu",
     "block_means",
     "reference_scores",
     "reference_tuplet",

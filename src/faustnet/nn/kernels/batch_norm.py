@@ -1,0 +1,172 @@
+"""Batch norm and ReLU of feature maps in the memory format channels_last, while training."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+PIXELS, CHANNELS = 32, 64  # per tile
+STRIPS = 512  # parts of the pixels that sums are computed of, at most
+LEAST = 128  # pixels of a strip, at least
+
+
+@triton.jit
+def _tile(matrix, pixel, channel, inside, channels):
+    return tl.load(matrix + pixel[:, None] * channels + channel[None, :], mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _moments(maps, means, squares, count, channels, strip, PIXELS: tl.constexpr, CHANNELS: tl.constexpr):
+    """Process some channels of one strip: their mean, and the sum of squared differences from it. Values are first
+    subtracted from the strip's first pixel, so that no large numbers cancel."""
+    first = tl.program_id(0).to(tl.int64) * strip
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    exists, last = channel < channels, tl.minimum(first + strip, count)
+    pivot = tl.load(maps + first * channels + channel, mask=exists, other=0.0).to(tl.float32)
+    total, square = tl.zeros((PIXELS, CHANNELS), dtype=tl.float32), tl.zeros((PIXELS, CHANNELS), dtype=tl.float32)
+    for start in range(0, strip, PIXELS):
+        pixel = first + start + tl.arange(0, PIXELS)
+        inside = (pixel < last)[:, None] & exists[None, :]
+        x = tl.where(inside, _tile(maps, pixel, channel, inside, channels) - pivot[None, :], 0.0)
+        total += x
+        square += x * x
+    n = (last - first).to(tl.float32)
+    mean = tl.sum(total, axis=0) / n
+    place = tl.program_id(0) * channels + channel
+    tl.store(means + place, pivot + mean, mask=exists)
+    tl.store(squares + place, tl.sum(square, axis=0) - mean * mean * n, mask=exists)
+
+
+@triton.jit
+def _combine(
+    means, squares, mean, scale, count, channels, strip, strips, epsilon, STRIPS: tl.constexpr, CHANNELS: tl.constexpr
+):
+    """Process some channels: the mean and 1 / standard deviation of all pixels from those of the strips."""
+    channel, part = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, STRIPS)
+    inside = (part < strips)[:, None] & (channel < channels)[None, :]
+    place = part[:, None] * channels + channel[None, :]
+    sizes = tl.minimum(count - part * strip, strip).to(tl.float32)[:, None]
+    own = tl.load(means + place, mask=inside, other=0.0)
+    whole = tl.sum(tl.where(inside, own * sizes, 0.0), axis=0) / count
+    apart = tl.where(inside, own - whole[None, :], 0.0)
+    sums = tl.load(squares + place, mask=inside, other=0.0) + apart * apart * tl.where(inside, sizes, 0.0)
+    tl.store(mean + channel, whole, mask=channel < channels)
+    tl.store(scale + channel, 1 / tl.sqrt(tl.sum(sums, axis=0) / count + epsilon), mask=channel < channels)
+
+
+@triton.jit
+def _normalise(
+    maps, output, mean, scale, gain, offset, count, channels, PIXELS: tl.constexpr, CHANNELS: tl.constexpr
+):
+    """Process one tile: normalise, multiply by the gain, add the offset, ReLU."""
+    pixel = tl.program_id(0).to(tl.int64) * PIXELS + tl.arange(0, PIXELS)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = channel < channels
+    inside = (pixel < count)[:, None] & exists[None, :]
+    factor = tl.load(scale + channel, mask=exists, other=0.0) * tl.load(gain + channel, mask=exists, other=0.0)
+    added = tl.load(offset + channel, mask=exists, other=0.0) - tl.load(mean + channel, mask=exists, other=0.0) * factor
+    y = _tile(maps, pixel, channel, inside, channels) * factor[None, :] + added[None, :]
+    y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(output + pixel[:, None] * channels + channel[None, :], y, mask=inside)
+
+
+@triton.jit
+def _active(maps, by_output, pixel, channel, inside, channels, m, s, g, o):
+    """Return the normalised values of a tile, and the gradient by what ReLU was applied to."""
+    normal = (_tile(maps, pixel, channel, inside, channels) - m[None, :]) * s[None, :]
+    by = _tile(by_output, pixel, channel, inside, channels)
+    return normal, tl.where(inside & (normal * g[None, :] + o[None, :] > 0), by, 0.0)
+
+
+@triton.jit
+def _sum_gradients(
+    maps, by_output, mean, scale, gain, offset, by_gain, by_offset, count, channels, strip,
+    PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Process some channels of one strip: the sums for the gradients by gain and offset."""
+    first = tl.program_id(0).to(tl.int64) * strip
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    exists, last = channel < channels, tl.minimum(first + strip, count)
+    m, s = tl.load(mean + channel, mask=exists, other=0.0), tl.load(scale + channel, mask=exists, other=0.0)
+    g, o = tl.load(gain + channel, mask=exists, other=0.0), tl.load(offset + channel, mask=exists, other=0.0)
+    of_gain, of_offset = tl.zeros((PIXELS, CHANNELS), dtype=tl.float32), tl.zeros((PIXELS, CHANNELS), dtype=tl.float32)
+    for start in range(0, strip, PIXELS):
+        pixel = first + start + tl.arange(0, PIXELS)
+        inside = (pixel < last)[:, None] & exists[None, :]
+        normal, by = _active(maps, by_output, pixel, channel, inside, channels, m, s, g, o)
+        of_gain += normal * by
+        of_offset += by
+    place = tl.program_id(0) * channels + channel
+    tl.store(by_gain + place, tl.sum(of_gain, axis=0), mask=exists)
+    tl.store(by_offset + place, tl.sum(of_offset, axis=0), mask=exists)
+
+
+@triton.jit
+def _by_maps(
+    maps, by_output, mean, scale, gain, offset, by_gain, by_offset, by_maps, count, channels,
+    PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Process one tile: the gradient by the feature maps."""
+    pixel = tl.program_id(0).to(tl.int64) * PIXELS + tl.arange(0, PIXELS)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = channel < channels
+    inside = (pixel < count)[:, None] & exists[None, :]
+    m, s = tl.load(mean + channel, mask=exists, other=0.0), tl.load(scale + channel, mask=exists, other=0.0)
+    g, o = tl.load(gain + channel, mask=exists, other=0.0), tl.load(offset + channel, mask=exists, other=0.0)
+    of_gain = tl.load(by_gain + channel, mask=exists, other=0.0) / count
+    of_offset = tl.load(by_offset + channel, mask=exists, other=0.0) / count
+    normal, by = _active(maps, by_output, pixel, channel, inside, channels, m, s, g, o)
+    by = (by - of_offset[None, :] - normal * of_gain[None, :]) * (g * s)[None, :]
+    tl.store(by_maps + pixel[:, None] * channels + channel[None, :], by, mask=inside)
+
+
+class _BatchNormRelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, maps: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> Tensor:
+        maps = maps.contiguous(memory_format=torch.channels_last)
+        count, channels = maps.numel() // maps.shape[1], maps.shape[1]
+        strip, strips = _strips(count)
+        parts = gain.new_empty(2, strips, channels, dtype=torch.float32)
+        mean, scale = gain.new_empty(2, channels, dtype=torch.float32)
+        across = triton.cdiv(channels, CHANNELS)
+        tiles = triton.cdiv(count, PIXELS), across
+        _moments[(strips, across)](maps, parts[0], parts[1], count, channels, strip, PIXELS, CHANNELS)
+        few = 8
+        _combine[(triton.cdiv(channels, few),)](
+            parts[0], parts[1], mean, scale, count, channels, strip, strips, epsilon, triton.next_power_of_2(strips), few
+        )
+        output = torch.empty_like(maps)
+        _normalise[tiles](maps, output, mean, scale, gain, offset, count, channels, PIXELS, CHANNELS)
+        ctx.save_for_backward(maps, gain, offset, mean, scale)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
+        maps, gain, offset, mean, scale = ctx.saved_tensors
+        by_output = by_output.contiguous(memory_format=torch.channels_last)
+        count, channels = maps.numel() // maps.shape[1], maps.shape[1]
+        strip, strips = _strips(count)
+        parts = gain.new_empty(2, strips, channels, dtype=torch.float32)
+        across = triton.cdiv(channels, CHANNELS)
+        about = maps, by_output, mean, scale, gain, offset
+        _sum_gradients[(strips, across)](*about, parts[0], parts[1], count, channels, strip, PIXELS, CHANNELS)
+        by_gain, by_offset = parts.sum(dim=1)
+        by_maps = torch.empty_like(maps)
+        tiles = triton.cdiv(count, PIXELS), across
+        _by_maps[tiles](*about, by_gain, by_offset, by_maps, count, channels, PIXELS, CHANNELS)
+        return by_maps, by_gain.to(gain.dtype), by_offset.to(offset.dtype), None
+
+
+def _strips(count: int) -> tuple[int, int]:
+    """Return the number of pixels of a strip and the number of strips."""
+    strip = triton.cdiv(max(LEAST, triton.cdiv(count, STRIPS)), PIXELS) * PIXELS
+    return strip, triton.cdiv(count, strip)
+
+
+def batch_norm_relu(maps: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> Tensor:
+    """Return ReLU of the batch norm of feature maps, by the statistics of the batch. (R, channels, h, w) → the same shape"""
+    return _BatchNormRelu.apply(maps, gain, offset, epsilon)
