@@ -22,7 +22,7 @@ from faustnet.runs.session import train
 from faustnet.system.environment import environment
 from faustnet.system.files import write_whole
 
-CHEAP = {"options.representatives_per_step": 1, "network.head": 160}  # fewer rows, and fewer channels in the heads
+CHEAP = {"options.representatives_per_step": 1, "network.head": 192}  # fewer rows, and fewer channels in the heads
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "cnn": ("best/cifar10/cnn", CHEAP),
     "cnn-backprop": ("best/cifar10/cnn-backprop", {}),

@@ -170,6 +170,35 @@ def test_the_kernel_of_block_means_is_the_formula(shape: tuple[int, ...], side: 
     assert mine.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize("shape", [(9, 70, 8, 8), (3, 16, 4, 4), (40, 5, 16, 16), (2, 200, 3, 5)])
+def test_the_kernel_of_batch_norm_is_the_formula(shape: tuple[int, ...], calls_of: Calls) -> None:
+    """The mean is large beside the standard deviation, where sums of squares would cancel."""
+    torch.manual_seed(0)
+    norm, weights = modules.BatchNorm(shape[1], relu=True), torch.randn(shape, dtype=torch.float64)
+    for parameter in norm.parameters():
+        torch.nn.init.normal_(parameter)
+    gain, offset = (parameter.detach().double().requires_grad_() for parameter in (norm.gain, norm.offset))
+    maps = (torch.randn(shape) * 3 + 50).contiguous(memory_format=torch.channels_last)
+    exact = maps.double().requires_grad_()
+    expected = functional.batch_norm(exact, None, None, gain, offset, training=True, eps=modules.EPSILON).relu()
+    calls = calls_of("batch_norm_relu")
+    rough = maps.to(DEVICE).requires_grad_()
+    found = norm.to(DEVICE)(rough)
+    assert len(calls) == 1
+    assert relative(found, expected) < 1e-5
+    mine = torch.autograd.grad((found * weights.to(DEVICE)).sum(), [rough, norm.gain, norm.offset])
+    theirs = torch.autograd.grad((expected * weights).sum(), [exact, gain, offset])
+    for one, other in zip(mine, theirs, strict=True):
+        assert relative(one, other) < 1e-4
+
+
+def test_the_kernel_of_batch_norm_passes_nan_on() -> None:
+    maps = torch.randn(4, 3, 2, 2, device=DEVICE).contiguous(memory_format=torch.channels_last)
+    maps[2, 1, 0, 0] = torch.nan
+    found = kernels.batch_norm_relu(maps, torch.ones(3, device=DEVICE), torch.zeros(3, device=DEVICE), 1e-5)
+    assert found.isnan().amax(dim=(0, 2, 3)).tolist() == [False, True, False]
+
+
 @pytest.mark.parametrize(("rows", "classes", "values"), [(70, 10, 256), (40, 200, 36), (1, 1, 8)])
 def test_the_kernel_of_scores_is_the_formula(rows: int, classes: int, values: int) -> None:
     torch.manual_seed(0)

@@ -17,7 +17,7 @@ from faustnet.training.schedules.base import Schedule
 VGG = NetworkSettings((128, 256, 256, 512, 512, 512), kind="vgg", pools=(2, 4, 5, 6), length="unit")
 RESIDUAL = NetworkSettings((128, 256, 512), kind="residual", pools=(1, 2, 3), length="unit")
 LARGE = NetworkSettings((128, 256, 512, 512), kind="residual", pools=(2, 3, 4), length="unit")  # of best/cifar10/cnn-large
-NARROW_HEADS = replace(VGG, head=160)
+NARROW_HEADS = replace(VGG, head=192)
 SYSTEMS = {
     "backprop": ("backprop", "sequential"),
     "sequential": ("faust-representative", "sequential"),

@@ -21,13 +21,13 @@ class DenseBody(nn.Module):
     def __init__(self, inputs: int, width: int, *, batch_norm: bool = False):
         super().__init__()
         self.linear = Linear(inputs, width)
-        self.norm = BatchNorm(width) if batch_norm else None
+        self.norm = BatchNorm(width, relu=True) if batch_norm else None
 
     def forward(self, rows: Tensor) -> Tensor:
         """(R, …) → (R, width)"""
         if self.norm is None:
             return relu_norm(self.linear, rows.flatten(1))
-        return functional.relu(self.norm(self.linear(rows.flatten(1))), inplace=True)
+        return self.norm(self.linear(rows.flatten(1)))
 
 
 class ReluBody(nn.Module):
@@ -72,15 +72,15 @@ class ConvBody(nn.Module):
 
     def __init__(self, inputs: int, channels: int, *, pool: bool, residual: bool):
         super().__init__()
-        self.entrance = ConvNorm(inputs, channels, pool=pool)
-        self.inner = ConvNorm(channels, channels) if residual else None
+        self.entrance = ConvNorm(inputs, channels, pool=pool, relu=True)
+        self.inner = ConvNorm(channels, channels, relu=True) if residual else None
         self.outer = ConvNorm(channels, channels) if residual else None
 
     def forward(self, maps: Tensor) -> Tensor:
         """(R, inputs, h, w) → (R, channels, h, w), or half of h and w"""
-        maps = self.entrance.relu(maps.contiguous(memory_format=torch.channels_last))
+        maps = self.entrance(maps.contiguous(memory_format=torch.channels_last))
         if self.inner is not None and self.outer is not None:
-            change = self.outer(self.inner.relu(maps))
+            change = self.outer(self.inner(maps))
             maps = functional.relu(change + maps, inplace=True)
         return maps
 

@@ -40,8 +40,8 @@ class ConvHead(nn.Module):
     def __init__(self, channels: int, side: tuple[int, int], width: int, embedding: int = 0, most: int = HEAD_SIDE):
         super().__init__()
         self.side = (min(side[0], most), min(side[1], most))
-        self.first = ConvNorm(channels, width) if width else None
-        self.second = ConvNorm(width, width) if width else None
+        self.first = ConvNorm(channels, width, relu=True) if width else None
+        self.second = ConvNorm(width, width, relu=True) if width else None
         self.features = width or channels
         self.projection = projection(self.features, embedding) if embedding else None
 
@@ -51,7 +51,7 @@ class ConvHead(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         """(R, channels, h, w) → (R, embedding)"""
         if self.first is not None and self.second is not None:
-            maps = self.second.relu(self.first.relu(average_pool(maps, self.side)))
+            maps = self.second(self.first(average_pool(maps, self.side)))
         features = maps.permute(0, 2, 3, 1).mean(dim=(1, 2))  # in the order of memory
         return features if self.projection is None else self.projection(features)
 

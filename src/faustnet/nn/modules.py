@@ -43,34 +43,39 @@ class BatchNorm(nn.Module):
     """Batch normalisation whose statistics for prediction are set explicitly by `set_statistics`, not by a running mean.
 
     Training uses the statistics of the batch, or of all ranks' rows of it, and changes no buffer.
+
+    Args:
+        channels: Number of channels, each of which is normalised.
+        relu: Apply ReLU, too.
     """
 
     mean: Tensor
     variance: Tensor
     shard: RowShard | None = None  # the rows of a batch that this rank has, if other ranks have the rest
 
-    def __init__(self, channels: int):
+    def __init__(self, channels: int, *, relu: bool = False):
         super().__init__()
+        self.relu = relu
         self.gain, self.offset = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("variance", torch.ones(channels))
 
     def forward(self, rows: Tensor) -> Tensor:
         """(R, channels, …) → the same shape"""
+        own = self.training and self.shard is None
+        if own and self.relu and rows.dim() == 4 and rows.dtype != torch.float64 and has_triton(rows.device):
+            from faustnet.nn import kernels
+
+            return kernels.batch_norm_relu(rows, self.gain, self.offset, EPSILON)
+        rows = self._normalised(rows)
+        return functional.relu(rows, inplace=True) if self.relu else rows
+
+    def _normalised(self, rows: Tensor) -> Tensor:
         if not self.training:
             return functional.batch_norm(rows, self.mean, self.variance, self.gain, self.offset, eps=EPSILON)
         if self.shard is not None:
             return self.shard.batch_norm(rows, self.gain, self.offset, EPSILON)
         return functional.batch_norm(rows, None, None, self.gain, self.offset, training=True, eps=EPSILON)
-
-    def relu(self, maps: Tensor) -> Tensor:
-        """Normalise feature maps and apply ReLU. (R, channels, h, w) → the same shape"""
-        in_kernel = self.training and self.shard is None and maps.dtype != torch.float64 and has_triton(maps.device)
-        if in_kernel and not self._forward_hooks and not self._forward_pre_hooks:
-            from faustnet.nn import kernels
-
-            return kernels.batch_norm_relu(maps, self.gain, self.offset, EPSILON)
-        return functional.relu(self(maps), inplace=True)
 
     @torch.no_grad()
     def set_statistics(self, rows: Tensor) -> None:
@@ -93,23 +98,16 @@ class Convolution(CastModule, nn.Conv2d):
 
 
 class ConvNorm(nn.Module):
-    """Convolution, 2×2 max-pooling if `pool`, and batch norm."""
+    """Convolution, 2×2 max-pooling if `pool`, batch norm, ReLU if `relu`."""
 
-    def __init__(self, inputs: int, outputs: int, *, pool: bool = False):
+    def __init__(self, inputs: int, outputs: int, *, pool: bool = False, relu: bool = False):
         super().__init__()
-        self.convolution, self.norm, self.pool = Convolution(inputs, outputs), BatchNorm(outputs), pool
+        self.convolution, self.norm, self.pool = Convolution(inputs, outputs), BatchNorm(outputs, relu=relu), pool
 
     def forward(self, maps: Tensor) -> Tensor:
         """(R, inputs, h, w) → (R, outputs, h, w), or half of h and w"""
-        return self.norm(self._convolved(maps))
-
-    def relu(self, maps: Tensor) -> Tensor:
-        """Apply ReLU to the output, too. (R, inputs, h, w) → (R, outputs, h, w), or half of h and w"""
-        return self.norm.relu(self._convolved(maps))
-
-    def _convolved(self, maps: Tensor) -> Tensor:
         maps = self.convolution(maps)
-        return functional.max_pool2d(maps, 2) if self.pool else maps
+        return self.norm(functional.max_pool2d(maps, 2) if self.pool else maps)
 
 
 class Affine(Protocol):

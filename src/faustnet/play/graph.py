@@ -63,17 +63,18 @@ def _linear(module: Linear, weights: Weights) -> list[Operation]:
 
 
 def _batch_norm(module: BatchNorm, weights: Weights) -> list[Operation]:
-    """With fixed statistics, batch norm is one multiplication and one addition for each channel."""
+    """With fixed statistics, batch norm is one multiplication and one addition for each channel; ReLU may follow."""
     gain = module.gain.double() / (module.variance.double() + EPSILON).sqrt()
     offset = module.offset.double() - module.mean.double() * gain
-    return [{"do": "affine", "gain": weights.add(gain), "offset": weights.add(offset)}]
+    relu = [{"do": "relu"}] if module.relu else []
+    return [{"do": "affine", "gain": weights.add(gain), "offset": weights.add(offset)}, *relu]
 
 
 def _dense(module: DenseBody, weights: Weights) -> list[Operation]:
     linear = _linear(module.linear, weights)
     if module.norm is None:
         return [*linear, {"do": "relu"}, {"do": "layer_norm", "epsilon": EPSILON}]
-    return [*linear, *_batch_norm(module.norm, weights), {"do": "relu"}]
+    return [*linear, *_batch_norm(module.norm, weights)]
 
 
 def _conv_norm(module: ConvNorm, weights: Weights) -> list[Operation]:
@@ -83,11 +84,11 @@ def _conv_norm(module: ConvNorm, weights: Weights) -> list[Operation]:
 
 
 def _conv(module: ConvBody, weights: Weights) -> list[Operation]:
-    found = [*_conv_norm(module.entrance, weights), {"do": "relu"}]
+    found = _conv_norm(module.entrance, weights)
     if module.inner is None or module.outer is None:
         return found
     inner, outer = (_conv_norm(part, weights) for part in (module.inner, module.outer))
-    return [*found, {"do": "keep"}, *inner, {"do": "relu"}, *outer, {"do": "add_kept"}, {"do": "relu"}]
+    return [*found, {"do": "keep"}, *inner, *outer, {"do": "add_kept"}, {"do": "relu"}]
 
 
 def _conv_head(module: ConvHead, weights: Weights) -> list[Operation]:
@@ -95,7 +96,7 @@ def _conv_head(module: ConvHead, weights: Weights) -> list[Operation]:
     if module.first is not None and module.second is not None:
         found.append({"do": "average_pool", "side": list(module.side)})
         for part in (module.first, module.second):
-            found += [*_conv_norm(part, weights), {"do": "relu"}]
+            found += _conv_norm(part, weights)
     found.append({"do": "pixel_mean"})
     return found if module.projection is None else [*found, *_linear(module.projection, weights)]
 

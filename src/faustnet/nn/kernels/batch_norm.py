@@ -58,9 +58,7 @@ def _combine(
 
 
 @triton.jit
-def _normalise(
-    maps, output, mean, scale, gain, offset, count, channels, PIXELS: tl.constexpr, CHANNELS: tl.constexpr
-):
+def _normalise(maps, output, mean, scale, gain, offset, count, channels, PIXELS: tl.constexpr, CHANNELS: tl.constexpr):
     """Process one tile: normalise, multiply by the gain, add the offset, ReLU."""
     pixel = tl.program_id(0).to(tl.int64) * PIXELS + tl.arange(0, PIXELS)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
