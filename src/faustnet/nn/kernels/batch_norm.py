@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-PIXELS, CHANNELS = 32, 64  # per tile
+PIXELS, CHANNELS = 32, 128  # per tile
 STRIPS = 512  # parts of the pixels that sums are computed of, at most
 LEAST = 128  # pixels of a strip, at least
 
