@@ -26,7 +26,7 @@ CHEAP = {"options.representatives_per_step": 1, "network.head": 192}  # fewer ro
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "cnn": ("best/cifar10/cnn", CHEAP),
     "cnn-backprop": ("best/cifar10/cnn-backprop", {}),
-    "cnn-large": ("best/cifar10/cnn-large", CHEAP),
+    "cnn-large": ("best/cifar10/cnn-large", CHEAP | {"optimiser.learning_rate": 0.02}),
     "cnn-large-backprop": ("best/cifar10/cnn-large-backprop", {}),
 }
 WANTED = ("cnn:12", "cnn-backprop:17", "cnn:24", "cnn-backprop:24", "cnn-large:70", "cnn-large-backprop:70")

@@ -11,6 +11,7 @@ from conftest import Answer
 from faustnet.bench import memory, residual_memory, suite
 from faustnet.bench import starts as bench_starts
 from faustnet.bench.steps import Case
+from faustnet.nn.architectures import NetworkSettings
 
 ROOT = Path(__file__).parents[1]
 PROMISED = {"device", "layers", "width", "embedding", "batch", "backprop_us", "sequential_us", "wavefront_us"}
@@ -39,7 +40,9 @@ def test_several_starts_give_the_median_and_the_slowest(
     lines = [{"layers": 2, "backprop_us": 10.0, "wavefront_us": time} for time in (4.0, 9.0, 5.0)]
     expected = {"layers": 2, "backprop_us": 10.0, "backprop_worst_us": 10.0, "wavefront_us": 5.0, "wavefront_worst_us": 9.0}
     assert bench_starts.combined(lines) == expected | {"starts": 3}
-    first = bench_starts.new_process([SMALL], torch.device("cpu"), 0.01)
+    network = NetworkSettings((16, 16), kind="vgg", pools=(1, 2), head=8)
+    (*first, convolutional) = bench_starts.new_process([SMALL, network], torch.device("cpu"), 0.01)
+    assert convolutional.keys() >= {"kind", "backprop_us", "sampled_wavefront_us"}
     second = [{name: 2 * value if name.endswith("_us") else value for name, value in line.items()} for line in first]
     starts = iter([first, second])
     monkeypatch.setattr(bench_starts, "new_process", lambda *_: next(starts))

@@ -195,9 +195,11 @@ def nested(depth: int) -> bytes:
         (b"\x80\2c_codecs\nencode\n}X\1\0\0\0aK\1sb.", "is not a CIFAR-10 batch"),
         (b"\x80\2K\1K\2.", "is not a CIFAR-10 batch"),
         (b"\x80\2t.", "is not a CIFAR-10 batch"),
-        (b"cposix\nsystem\n(S'true'\ntR.", "contains the operation STRING"),
+        (b"cposix\nsystem\n(S'true'\ntR.", "refers to posix.system"),
+        (b"(S'true'\ncposix\nsystem\n.", "contains the operation STRING"),
+        (b"\x80\2\xff.", "contains the operation 0xff"),
     ],
-    ids=["hash", "print", "memo", "length", "lists", "name", "function", "two", "mark", "text"],
+    ids=["hash", "print", "memo", "length", "lists", "name", "function", "two", "mark", "call", "text", "none"],
 )
 def test_a_pickle_is_no_program(program: bytes, said: str) -> None:
     assert said in str(refused("cifar", program))

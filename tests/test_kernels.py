@@ -170,24 +170,48 @@ def test_the_kernel_of_block_means_is_the_formula(shape: tuple[int, ...], side: 
     assert mine.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize("shape", [(3, 20, 8, 12), (2, 130, 4, 4)])
+def test_the_kernel_of_block_maxima_is_the_formula(shape: tuple[int, ...], calls_of: Calls) -> None:
+    """Of equal values in a block, the first gets the gradient."""
+    torch.manual_seed(0)
+    calls = calls_of("block_maxima")
+    maps = torch.randint(4, shape, device=DEVICE).float().contiguous(memory_format=torch.channels_last).requires_grad_()
+    found, expected = modules.max_pool(maps), functional.max_pool2d(maps, 2)
+    assert len(calls) == 1
+    assert torch.equal(found, expected)
+    weights = torch.randn_like(found)
+    (mine,), (exact,) = (torch.autograd.grad((maxima * weights).sum(), maps) for maxima in (found, expected))
+    assert torch.equal(mine, exact)
+    assert mine.is_contiguous(memory_format=torch.channels_last)
+    odd = torch.randn(2, 3, 5, 4, device=DEVICE)
+    assert torch.equal(modules.max_pool(odd), functional.max_pool2d(odd, 2))
+    assert len(calls) == 1
+    with torch.no_grad():
+        maps[1, 2, 3, 0] = torch.nan
+    assert modules.max_pool(maps).isnan().nonzero().tolist() == [[1, 2, 1, 0]]
+
+
+@pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize("shape", [(9, 70, 8, 8), (3, 16, 4, 4), (40, 5, 16, 16), (2, 200, 3, 5)])
-def test_the_kernel_of_batch_norm_is_the_formula(shape: tuple[int, ...], calls_of: Calls) -> None:
+def test_the_kernel_of_batch_norm_is_the_formula(shape: tuple[int, ...], adds: bool, calls_of: Calls) -> None:
     """The mean is large beside the standard deviation, where sums of squares would cancel."""
     torch.manual_seed(0)
     norm, weights = modules.BatchNorm(shape[1], relu=True), torch.randn(shape, dtype=torch.float64)
     for parameter in norm.parameters():
         torch.nn.init.normal_(parameter)
     gain, offset = (parameter.detach().double().requires_grad_() for parameter in (norm.gain, norm.offset))
-    maps = (torch.randn(shape) * 3 + 50).contiguous(memory_format=torch.channels_last)
-    exact = maps.double().requires_grad_()
-    expected = functional.batch_norm(exact, None, None, gain, offset, training=True, eps=modules.EPSILON).relu()
+    maps, added = ((torch.randn(shape) * 3 + mean).contiguous(memory_format=torch.channels_last) for mean in (50, 0))
+    inputs = [maps, added] if adds else [maps]
+    exact = [tensor.double().requires_grad_() for tensor in inputs]
+    normal = functional.batch_norm(exact[0], None, None, gain, offset, training=True, eps=modules.EPSILON)
+    expected = sum(exact[1:], normal).relu()
     calls = calls_of("batch_norm_relu")
-    rough = maps.to(DEVICE).requires_grad_()
-    found = norm.to(DEVICE)(rough)
+    rough = [tensor.to(DEVICE).requires_grad_() for tensor in inputs]
+    found = norm.to(DEVICE)(*rough)
     assert len(calls) == 1
     assert relative(found, expected) < 1e-5
-    mine = torch.autograd.grad((found * weights.to(DEVICE)).sum(), [rough, norm.gain, norm.offset])
-    theirs = torch.autograd.grad((expected * weights).sum(), [exact, gain, offset])
+    mine = torch.autograd.grad((found * weights.to(DEVICE)).sum(), [*rough, norm.gain, norm.offset])
+    theirs = torch.autograd.grad((expected * weights).sum(), [*exact, gain, offset])
     for one, other in zip(mine, theirs, strict=True):
         assert relative(one, other) < 1e-4
 

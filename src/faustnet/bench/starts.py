@@ -56,9 +56,10 @@ def _measured(work: Work, device: torch.device, seconds: float) -> dict[str, Any
 
 def new_process(work: Sequence[Work], device: torch.device, seconds: float) -> list[dict[str, Any]]:
     """Measure all pieces of work in a new process."""
-    pieces = [{"kind": type(piece).__name__, **asdict(piece)} for piece in work]
+    pieces = [{"type": type(piece).__name__, "fields": asdict(piece)} for piece in work]
     given = json.dumps({"device": str(device), "seconds": seconds, "threads": torch.get_num_threads(), "work": pieces})
-    ended = subprocess.run([sys.executable, "-m", __name__], input=given, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", f"from {__name__} import main; main()"]
+    ended = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise FaustnetError(f"A measurement in a new process failed: {ended.stderr.strip()}")
     return json.loads(ended.stdout.splitlines()[-1])
@@ -68,14 +69,9 @@ def main() -> None:
     """Measure the work that comes through the standard input."""
     given = json.load(sys.stdin)
     torch.set_num_threads(given["threads"])
-    kinds: dict[str, Callable[..., Work]] = {"Case": Case, "NetworkSettings": NetworkSettings}
+    types: dict[str, Callable[..., Work]] = {"Case": Case, "NetworkSettings": NetworkSettings}
     found = []
     for piece in given["work"]:
-        kind = kinds[piece.pop("kind")]
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in piece.items()}
-        found.append(_measured(kind(**values), torch.device(given["device"]), given["seconds"]))
+        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in piece["fields"].items()}
+        found.append(_measured(types[piece["type"]](**fields), torch.device(given["device"]), given["seconds"]))
     print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()

@@ -28,7 +28,7 @@ class Bench:
         seconds: Time for one case.
         data_dir: Folder of the data sets.
         say: Function that prints a line.
-        starts: Number of new processes in which training steps are measured; 1 for this process.
+        starts: Number of new processes in which `steps` and `convolutions` are measured; 1 for this process.
     """
 
     device: torch.device
@@ -37,10 +37,10 @@ class Bench:
     say: Callable[[str], None]
     starts: int = 1
 
-    def steps(self, cases: Sequence[Case]) -> list[dict[str, Any]]:
+    def steps(self, cases: Sequence[Case], starts: int = 1) -> list[dict[str, Any]]:
         """Measure training steps."""
         found = []
-        for case, line in zip(cases, self._measure(cases), strict=True):
+        for case, line in zip(cases, self._measure(cases, starts), strict=True):
             found.append(line)
             self.say(
                 f"{case.layers} × {case.width}, embedding {case.embedding}, batch {case.batch}, classes {case.classes}, "
@@ -51,7 +51,7 @@ class Bench:
     def convolutions(self, networks: Sequence[NetworkSettings]) -> list[dict[str, Any]]:
         """Measure training steps of convolutional networks."""
         found = []
-        for line in self._measure(networks):
+        for line in self._measure(networks, self.starts):
             found.append(line)
             sizes = f"{len(line['widths'])} layers, head {line['head']}, batch {line['batch']}"
             self.say(f"{line['kind']}, {sizes}, {line['precision']}: {compared(line)}")
@@ -60,8 +60,8 @@ class Bench:
                 self.say(f"  peak memory without weights and optimiser state: {', '.join(most)}")
         return found
 
-    def _measure(self, work: Sequence[Work]) -> Iterator[dict[str, Any]]:
-        return measure(work, self.device, self.seconds, self.starts, self.say)
+    def _measure(self, work: Sequence[Work], starts: int) -> Iterator[dict[str, Any]]:
+        return measure(work, self.device, self.seconds, starts, self.say)
 
 
 def compared(line: Mapping[str, Any]) -> str:
@@ -84,15 +84,15 @@ def base(device: torch.device) -> Case:
 def measure_steps(bench: Bench) -> Entries:
     """Measure steps by depth; on a GPU also in other precisions, and backprop with torch.compile."""
     device = bench.device
-    cases = [replace(base(device), layers=layers) for layers in DEPTHS[device.type]]
-    found = {"steps": bench.steps(cases)}
+    cases = {"steps": [replace(base(device), layers=layers) for layers in DEPTHS[device.type]]}
     if device.type == "cuda":
         others = [Case(layers=layers, precision=name) for name in ("tf32", "float32") for layers in (4, 8, 16)]
-        found["steps_in_other_precisions"] = bench.steps(others)
         many = [Case(classes=100), Case(classes=1000, classes_per_step="batch")]
-        found["steps_with_many_classes"] = bench.steps(many)
+        cases |= {"steps_in_other_precisions": others, "steps_with_many_classes": many}
+    lines = iter(bench.steps([case for group in cases.values() for case in group], bench.starts))
+    found = {name: [next(lines) for _ in group] for name, group in cases.items()}
     if has_triton(device):
-        for case, line in zip(cases, found["steps"], strict=True):
+        for case, line in zip(cases["steps"], found["steps"], strict=True):
             if 4 <= case.layers <= 16:
                 line["backprop_compiled_us"] = steps.measure_compiled(case, device, bench.seconds)
                 bench.say(

@@ -116,7 +116,7 @@ def bench(
     starts: Annotated[
         int,
         typer.Option(
-            help="New processes in which steps, scaling and convolutions are measured. The median of their times counts, "
+            help="New processes in which steps and convolutions are measured. The median of their times counts, "
             "and the slowest stands beside it."
         ),
     ] = 1,

@@ -81,13 +81,7 @@ def _damaged(path: Path, what: str, error: Exception, dataset: str) -> FaustnetE
 
 
 def _unpickle(path: Path, largest: int, operations: int) -> Any:
-    pickled = read_limited(path, largest)
-    for number, (operation, _, _) in enumerate(pickletools.genops(pickled)):
-        if number == operations:
-            raise ValueError(f"it has more than {operations:,} operations")
-        if operation.name not in OPERATIONS:
-            raise ValueError(f"it contains the operation {operation.name}, which image data does not need")
-    return _Unpickler(io.BytesIO(pickled), encoding="latin1").load()
+    return _Unpickler(read_limited(path, largest), operations).load()
 
 
 class _Call:
@@ -111,13 +105,38 @@ class _Table(dict[str, Any]):
         super().__setitem__(key, value)
 
 
+class _Operations(dict[int, Any]):
+    """The allowed operations of a pickle, by their codes. At most `limit` of them are looked up."""
+
+    def __init__(self, limit: int):
+        super().__init__(ALLOWED)
+        self.limit = self.left = limit
+
+    def __getitem__(self, code: int) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError(f"it has more than {self.limit:,} operations")
+        return super().__getitem__(code)
+
+    def __missing__(self, code: int) -> Any:
+        name = NAMES.get(code, f"0x{code:02x}")
+        raise ValueError(f"it contains the operation {name}, which image data does not need")
+
+
 class _Unpickler(pickle._Unpickler):  # in Python: the one in C allocates memory for any index of its memo
-    dispatch = pickle._Unpickler.dispatch | {pickle.EMPTY_DICT[0]: lambda self: self.append(_Table())}
+    def __init__(self, pickled: bytes, operations: int):
+        super().__init__(io.BytesIO(pickled), encoding="latin1")
+        vars(self)["dispatch"] = _Operations(operations)  # replaces that of the class
 
     def find_class(self, module: str, name: str) -> Any:
         if f"{module}.{name}" not in FUNCTIONS:
             raise ValueError(f"it refers to {module}.{name}, which image data does not need")
         return partial(_Call, name)
+
+
+NAMES = {ord(operation.code): operation.name for operation in pickletools.opcodes}
+ALLOWED: dict[int, Any] = {code: pickle._Unpickler.dispatch[code] for code, name in NAMES.items() if name in OPERATIONS}
+ALLOWED[pickle.EMPTY_DICT[0]] = lambda unpickler: unpickler.append(_Table())
 
 
 def _images(array: _Call, form: BatchFormat) -> np.ndarray:

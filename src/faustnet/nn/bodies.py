@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from faustnet.nn.modules import BatchNorm, ConvNorm, Convolution, Linear, relu_norm, unit_rms
+from faustnet.nn.modules import BatchNorm, ConvNorm, Convolution, Linear, max_pool, relu_norm, unit_rms
 
 
 class DenseBody(nn.Module):
@@ -74,14 +74,13 @@ class ConvBody(nn.Module):
         super().__init__()
         self.entrance = ConvNorm(inputs, channels, pool=pool, relu=True)
         self.inner = ConvNorm(channels, channels, relu=True) if residual else None
-        self.outer = ConvNorm(channels, channels) if residual else None
+        self.outer = ConvNorm(channels, channels, relu=True) if residual else None
 
     def forward(self, maps: Tensor) -> Tensor:
         """(R, inputs, h, w) → (R, channels, h, w), or half of h and w"""
         maps = self.entrance(maps.contiguous(memory_format=torch.channels_last))
         if self.inner is not None and self.outer is not None:
-            change = self.outer(self.inner(maps))
-            maps = functional.relu(change + maps, inplace=True)
+            maps = self.outer(self.inner(maps), maps)
         return maps
 
 
@@ -98,5 +97,5 @@ class GoodnessConvBody(nn.Module):
         """(R, inputs, h, w) → (R, channels, h, w), or half of h and w"""
         maps = maps.contiguous(memory_format=torch.channels_last)
         maps = self.convolution(self.norm(maps) if self.norm_first else maps)
-        maps = functional.relu(functional.max_pool2d(maps, 2) if self.pool else maps, inplace=True)
+        maps = functional.relu(max_pool(maps) if self.pool else maps, inplace=True)
         return maps if self.norm_first else self.norm(maps)

@@ -153,8 +153,8 @@ class Layer(nn.Module):
                 hook.remove()
 
 
-def _set_statistics(norm: BatchNorm, arguments: tuple[Tensor]) -> None:
-    norm.set_statistics(*arguments)
+def _set_statistics(norm: BatchNorm, arguments: tuple[Tensor, ...]) -> None:
+    norm.set_statistics(arguments[0])
 
 
 def scaled(embedding: Tensor, unit: bool, gain: Tensor | None) -> Tensor:

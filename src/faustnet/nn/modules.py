@@ -60,14 +60,15 @@ class BatchNorm(nn.Module):
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("variance", torch.ones(channels))
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """(R, channels, …) → the same shape"""
+    def forward(self, rows: Tensor, added: Tensor | None = None) -> Tensor:
+        """Normalise, and add other rows before ReLU. (R, channels, …), the same shape → the same shape"""
         own = self.training and self.shard is None
         if own and self.relu and rows.dim() == 4 and rows.dtype != torch.float64 and has_triton(rows.device):
             from faustnet.nn import kernels
 
-            return kernels.batch_norm_relu(rows, self.gain, self.offset, EPSILON)
+            return kernels.batch_norm_relu(rows, self.gain, self.offset, EPSILON, added)
         rows = self._normalised(rows)
+        rows = rows if added is None else rows + added
         return functional.relu(rows, inplace=True) if self.relu else rows
 
     def _normalised(self, rows: Tensor) -> Tensor:
@@ -98,16 +99,27 @@ class Convolution(CastModule, nn.Conv2d):
 
 
 class ConvNorm(nn.Module):
-    """Convolution, 2×2 max-pooling if `pool`, batch norm, ReLU if `relu`."""
+    """Convolution, 2×2 max-pooling if `pool`, batch norm, the addition of other feature maps if there are any, ReLU if
+    `relu`."""
 
     def __init__(self, inputs: int, outputs: int, *, pool: bool = False, relu: bool = False):
         super().__init__()
         self.convolution, self.norm, self.pool = Convolution(inputs, outputs), BatchNorm(outputs, relu=relu), pool
 
-    def forward(self, maps: Tensor) -> Tensor:
-        """(R, inputs, h, w) → (R, outputs, h, w), or half of h and w"""
+    def forward(self, maps: Tensor, added: Tensor | None = None) -> Tensor:
+        """(R, inputs, h, w), the shape of the result → (R, outputs, h, w), or half of h and w"""
         maps = self.convolution(maps)
-        return self.norm(functional.max_pool2d(maps, 2) if self.pool else maps)
+        return self.norm(max_pool(maps) if self.pool else maps, added)
+
+
+def max_pool(maps: Tensor) -> Tensor:
+    """Return the largest value of each 2×2 pixels. (R, channels, h, w) → (R, channels, h // 2, w // 2)"""
+    height, width = maps.shape[2:]
+    if height % 2 or width % 2 or maps.dtype == torch.float64 or not has_triton(maps.device):
+        return functional.max_pool2d(maps, 2)
+    from faustnet.nn import kernels
+
+    return kernels.block_maxima(maps, (height // 2, width // 2))
 
 
 class Affine(Protocol):

@@ -88,7 +88,7 @@ def _conv(module: ConvBody, weights: Weights) -> list[Operation]:
     if module.inner is None or module.outer is None:
         return found
     inner, outer = (_conv_norm(part, weights) for part in (module.inner, module.outer))
-    return [*found, {"do": "keep"}, *inner, *outer, {"do": "add_kept"}, {"do": "relu"}]
+    return [*found, {"do": "keep"}, *inner, *outer[:-1], {"do": "add_kept"}, outer[-1]]
 
 
 def _conv_head(module: ConvHead, weights: Weights) -> list[Operation]:

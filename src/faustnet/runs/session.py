@@ -18,6 +18,7 @@ from faustnet.runs.model import Model
 from faustnet.runs.own import OwnMethod
 from faustnet.runs.recipes import Recipe, differences
 from faustnet.runs.start import started, starting_model
+from faustnet.system.devices import starting
 from faustnet.system.locks import check_unlocked, folder_lock
 from faustnet.training.distributed import Communicator, RankGrid, SingleProcess, current_ranks
 from faustnet.training.history import Epoch
@@ -67,7 +68,8 @@ def train(
             return run
         start, copy = starting_model(run, recipe) or (None, b"")
         communicator.broadcast(start)
-        data = data or _read_data(recipe, data_dir, start)
+        with starting(device):
+            data = data or _read_data(recipe, data_dir, start)
         communicator.barrier()  # the other ranks read the data after they were downloaded
         model, trainer = _set_up_equally(recipe, data, device, communicator, start)
         if ranks := current_ranks():

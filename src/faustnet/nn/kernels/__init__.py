@@ -6,7 +6,7 @@ TRITON_INTERPRET=1 set before Triton is imported, they run on CPU tensors too, s
 """
 
 from faustnet.nn.kernels.batch_norm import batch_norm_relu
-from faustnet.nn.kernels.blocks import block_means
+from faustnet.nn.kernels.blocks import block_maxima, block_means
 from faustnet.nn.kernels.relu_norm import WIDEST, relu_norm
 from faustnet.nn.kernels.scores import reference_scores
 from faustnet.nn.kernels.tuplet import MOST_REFERENCES, reference_tuplet, scale_layers
@@ -17,6 +17,7 @@ __all__ = [
     "WIDEST",
     "Rule",
     "batch_norm_relu",
+    "block_maxima",
     "block_means",
     "reference_scores",
     "reference_tuplet",

@@ -1,4 +1,5 @@
-"""Batch norm and ReLU of feature maps in the memory format channels_last, while training."""
+"""Batch norm and ReLU of feature maps in the memory format channels_last, while training. Other feature maps may be added
+in between."""
 
 from typing import Any
 
@@ -58,31 +59,39 @@ def _combine(
 
 
 @triton.jit
-def _normalise(maps, output, mean, scale, gain, offset, count, channels, PIXELS: tl.constexpr, CHANNELS: tl.constexpr):
-    """Process one tile: normalise, multiply by the gain, add the offset, ReLU."""
+def _normalise(
+    maps, added, output, mean, scale, gain, offset, count, channels,
+    ADDED: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Process one tile: normalise, multiply by the gain, add the offset, add other maps if ADDED, ReLU."""
     pixel = tl.program_id(0).to(tl.int64) * PIXELS + tl.arange(0, PIXELS)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     exists = channel < channels
     inside = (pixel < count)[:, None] & exists[None, :]
     factor = tl.load(scale + channel, mask=exists, other=0.0) * tl.load(gain + channel, mask=exists, other=0.0)
-    added = tl.load(offset + channel, mask=exists, other=0.0) - tl.load(mean + channel, mask=exists, other=0.0) * factor
-    y = _tile(maps, pixel, channel, inside, channels) * factor[None, :] + added[None, :]
+    shift = tl.load(offset + channel, mask=exists, other=0.0) - tl.load(mean + channel, mask=exists, other=0.0) * factor
+    y = _tile(maps, pixel, channel, inside, channels) * factor[None, :] + shift[None, :]
+    if ADDED:
+        y += _tile(added, pixel, channel, inside, channels)
     y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)
     tl.store(output + pixel[:, None] * channels + channel[None, :], y, mask=inside)
 
 
 @triton.jit
-def _active(maps, by_output, pixel, channel, inside, channels, m, s, g, o):
+def _active(maps, added, by_output, pixel, channel, inside, channels, m, s, g, o, ADDED: tl.constexpr):
     """Return the normalised values of a tile, and the gradient by what ReLU was applied to."""
     normal = (_tile(maps, pixel, channel, inside, channels) - m[None, :]) * s[None, :]
+    y = normal * g[None, :] + o[None, :]
+    if ADDED:
+        y += _tile(added, pixel, channel, inside, channels)
     by = _tile(by_output, pixel, channel, inside, channels)
-    return normal, tl.where(inside & (normal * g[None, :] + o[None, :] > 0), by, 0.0)
+    return normal, tl.where(inside & (y > 0), by, 0.0)
 
 
 @triton.jit
 def _sum_gradients(
-    maps, by_output, mean, scale, gain, offset, by_gain, by_offset, count, channels, strip,
-    PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+    maps, added, by_output, mean, scale, gain, offset, by_gain, by_offset, count, channels, strip,
+    ADDED: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Process some channels of one strip: the sums for the gradients by gain and offset."""
     first = tl.program_id(0).to(tl.int64) * strip
@@ -94,7 +103,7 @@ def _sum_gradients(
     for start in range(0, strip, PIXELS):
         pixel = first + start + tl.arange(0, PIXELS)
         inside = (pixel < last)[:, None] & exists[None, :]
-        normal, by = _active(maps, by_output, pixel, channel, inside, channels, m, s, g, o)
+        normal, by = _active(maps, added, by_output, pixel, channel, inside, channels, m, s, g, o, ADDED)
         of_gain += normal * by
         of_offset += by
     place = tl.program_id(0) * channels + channel
@@ -104,10 +113,10 @@ def _sum_gradients(
 
 @triton.jit
 def _by_maps(
-    maps, by_output, mean, scale, gain, offset, by_gain, by_offset, by_maps, count, channels,
-    PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+    maps, added, by_output, mean, scale, gain, offset, by_gain, by_offset, by_maps, by_added, count, channels,
+    ADDED: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Process one tile: the gradient by the feature maps."""
+    """Process one tile: the gradients by the feature maps, and by the added ones."""
     pixel = tl.program_id(0).to(tl.int64) * PIXELS + tl.arange(0, PIXELS)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     exists = channel < channels
@@ -116,47 +125,55 @@ def _by_maps(
     g, o = tl.load(gain + channel, mask=exists, other=0.0), tl.load(offset + channel, mask=exists, other=0.0)
     of_gain = tl.load(by_gain + channel, mask=exists, other=0.0) / count
     of_offset = tl.load(by_offset + channel, mask=exists, other=0.0) / count
-    normal, by = _active(maps, by_output, pixel, channel, inside, channels, m, s, g, o)
+    normal, by = _active(maps, added, by_output, pixel, channel, inside, channels, m, s, g, o, ADDED)
+    place = pixel[:, None] * channels + channel[None, :]
+    if ADDED:
+        tl.store(by_added + place, by, mask=inside)
     by = (by - of_offset[None, :] - normal * of_gain[None, :]) * (g * s)[None, :]
-    tl.store(by_maps + pixel[:, None] * channels + channel[None, :], by, mask=inside)
+    tl.store(by_maps + place, by, mask=inside)
 
 
 class _BatchNormRelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, maps: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> Tensor:
+    def forward(ctx: Any, maps: Tensor, gain: Tensor, offset: Tensor, epsilon: float, added: Tensor | None) -> Tensor:
         maps = maps.contiguous(memory_format=torch.channels_last)
+        other = maps if added is None else added.contiguous(memory_format=torch.channels_last)
         count, channels = maps.numel() // maps.shape[1], maps.shape[1]
         strip, strips = _strips(count)
         parts = gain.new_empty(2, strips, channels, dtype=torch.float32)
         mean, scale = gain.new_empty(2, channels, dtype=torch.float32)
         across = triton.cdiv(channels, CHANNELS)
-        tiles = triton.cdiv(count, PIXELS), across
         _moments[(strips, across)](maps, parts[0], parts[1], count, channels, strip, PIXELS, CHANNELS)
         few = 8
         _combine[(triton.cdiv(channels, few),)](
             parts[0], parts[1], mean, scale, count, channels, strip, strips, epsilon, triton.next_power_of_2(strips), few
         )
         output = torch.empty_like(maps)
-        _normalise[tiles](maps, output, mean, scale, gain, offset, count, channels, PIXELS, CHANNELS)
-        ctx.save_for_backward(maps, gain, offset, mean, scale)
+        _normalise[(triton.cdiv(count, PIXELS), across)](
+            maps, other, output, mean, scale, gain, offset, count, channels, added is not None, PIXELS, CHANNELS
+        )
+        ctx.save_for_backward(maps, other, gain, offset, mean, scale)
+        ctx.added = added is not None
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
-        maps, gain, offset, mean, scale = ctx.saved_tensors
+        maps, other, gain, offset, mean, scale = ctx.saved_tensors
         by_output = by_output.contiguous(memory_format=torch.channels_last)
         count, channels = maps.numel() // maps.shape[1], maps.shape[1]
         strip, strips = _strips(count)
         parts = gain.new_empty(2, strips, channels, dtype=torch.float32)
         across = triton.cdiv(channels, CHANNELS)
-        about = maps, by_output, mean, scale, gain, offset
-        _sum_gradients[(strips, across)](*about, parts[0], parts[1], count, channels, strip, PIXELS, CHANNELS)
+        about = maps, other, by_output, mean, scale, gain, offset
+        _sum_gradients[(strips, across)](*about, parts[0], parts[1], count, channels, strip, ctx.added, PIXELS, CHANNELS)
         by_gain, by_offset = parts.sum(dim=1)
         by_maps = torch.empty_like(maps)
-        tiles = triton.cdiv(count, PIXELS), across
-        _by_maps[tiles](*about, by_gain, by_offset, by_maps, count, channels, PIXELS, CHANNELS)
-        return by_maps, by_gain.to(gain.dtype), by_offset.to(offset.dtype), None
+        by_added = torch.empty_like(other) if ctx.added else by_maps
+        _by_maps[(triton.cdiv(count, PIXELS), across)](
+            *about, by_gain, by_offset, by_maps, by_added, count, channels, ctx.added, PIXELS, CHANNELS
+        )
+        return by_maps, by_gain.to(gain.dtype), by_offset.to(offset.dtype), None, by_added if ctx.added else None
 
 
 def _strips(count: int) -> tuple[int, int]:
@@ -165,6 +182,7 @@ def _strips(count: int) -> tuple[int, int]:
     return strip, triton.cdiv(count, strip)
 
 
-def batch_norm_relu(maps: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> Tensor:
-    """Return ReLU of the batch norm of feature maps, by the statistics of the batch. (R, channels, h, w) → the same shape"""
-    return _BatchNormRelu.apply(maps, gain, offset, epsilon)
+def batch_norm_relu(maps: Tensor, gain: Tensor, offset: Tensor, epsilon: float, added: Tensor | None = None) -> Tensor:
+    """Return ReLU of the batch norm of feature maps, by the statistics of the batch, plus `added` of the same shape. The
+    gradient cannot be differentiated again. (R, channels, h, w) → the same shape"""
+    return _BatchNormRelu.apply(maps, gain, offset, epsilon, added)
