@@ -1,7 +1,10 @@
+import threading
+
 import pytest
 import torch
 
 from faustnet.errors import FaustnetError
+from faustnet.nn import warm_up
 from faustnet.nn.architectures import NetworkSettings, embedding_network, rms_network
 from faustnet.nn.network import Network
 
@@ -63,3 +66,20 @@ def test_settings_that_a_method_would_ignore_are_refused() -> None:
     NetworkSettings((10,), 8, dropout=0.1).check_used("widths", "embedding", "dropout", method="mine")
     with pytest.raises(FaustnetError, match=r"network\.norm has no effect on mine, got 'batch': leave it out"):
         NetworkSettings((10,), 8, norm="batch").check_used("widths", "embedding", method="mine")
+
+
+def test_a_gpu_is_started_in_a_thread_which_has_ended_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[torch.device] = []
+    monkeypatch.setattr(warm_up, "_start", started.append)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    before = threading.active_count()
+    for kind in ("cpu", "cuda"):
+        with warm_up.starting(torch.device(kind)):
+            pass
+    assert started == [torch.device("cuda")]
+    assert threading.active_count() == before
+
+
+def test_what_is_wrong_with_a_gpu_is_no_error_before_it_is_used() -> None:
+    warm_up._start(torch.device("cpu"))
+    warm_up._start(torch.device("hpu"))  # PyTorch has no such device here

@@ -11,6 +11,7 @@ import torch
 
 from faustnet.data import DataSet, Images, ImageSource, absolute_name, load_data
 from faustnet.errors import FaustnetError
+from faustnet.nn.warm_up import starting
 from faustnet.runs.confusion import stored_matrix
 from faustnet.runs.continuation import check_schedule
 from faustnet.runs.folder import METRICS, MODEL, START, Run
@@ -18,7 +19,6 @@ from faustnet.runs.model import Model
 from faustnet.runs.own import OwnMethod
 from faustnet.runs.recipes import Recipe, differences
 from faustnet.runs.start import started, starting_model
-from faustnet.system.devices import starting
 from faustnet.system.locks import check_unlocked, folder_lock
 from faustnet.training.distributed import Communicator, RankGrid, SingleProcess, current_ranks
 from faustnet.training.history import Epoch

@@ -1,12 +1,9 @@
 """Devices that tensors are computed on, and their memory."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from shutil import which
-from threading import Thread
 
 import psutil
 import torch
@@ -41,26 +38,6 @@ def unknown_device(name: str) -> str:
     meant = SPELLINGS.get(name.partition(":")[0].lower(), "")
     hint = f": did you mean {meant}?" if meant else "."
     return f"device must be {' or '.join(DEVICES)}, got {name!r}{hint}"
-
-
-@contextmanager
-def starting(device: torch.device) -> Iterator[None]:
-    """Start a GPU and its libraries in a thread meanwhile, which takes a second the first time in a process."""
-    thread = Thread(target=_start, args=(device,)) if device.type == "cuda" and not torch.cuda.is_initialized() else None
-    if thread is not None:
-        thread.start()
-    try:
-        yield
-    finally:
-        if thread is not None:
-            thread.join()
-
-
-def _start(device: torch.device) -> None:
-    with suppress(Exception):  # what is wrong with the device is said when it is used
-        maps = torch.zeros(2, 8, 8, 8, device=device, dtype=torch.bfloat16)
-        rows = torch.nn.functional.conv2d(maps, maps[:, :, :3, :3]).flatten(1)
-        torch.mm(rows, rows.mT)
 
 
 def free_memory(device: torch.device) -> int:
