@@ -4,8 +4,7 @@
 
 requires matplotlib (`pip install -c constraints.txt -e '.[figures]'`). `faustnet bench --out FILE.json` writes
 bench-cpu.json and bench-h200.json; `faustnet bench convolutions --out FILE.json` writes the files that end in
--convolutions.json, and `faustnet bench memory --out FILE.json` bench-cpu-memory.json. bench-h200-starts.json holds the
-ratios of repeated process starts.
+-convolutions.json. bench-h200-starts.json holds the ratios of repeated process starts.
 """
 
 import json
@@ -27,7 +26,6 @@ def results() -> dict[str, dict[str, Any]]:
     """Return the measurements of each machine, by the keys of MACHINES."""
     found = {name: {**_read(f"bench-{name}-convolutions.json"), **_read(f"bench-{name}.json")} for name in MACHINES}
     found["h200"]["starts"] = _read("bench-h200-starts.json")
-    found["cpu"]["residual_memory"] = _read("bench-cpu-memory.json")["residual_memory"]
     return found
 
 
