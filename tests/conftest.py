@@ -3,7 +3,12 @@
 import gc
 import os
 import shutil
+import signal
 from pathlib import Path
+
+# A job in the background ignores Ctrl-C, and so would all processes that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Small tensors gain nothing by threads, and on a busy machine they would wait on each other.
 os.environ["OMP_NUM_THREADS"] = "1"

@@ -52,7 +52,7 @@ class Program:
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+    def communicate(self, timeout: float = 300) -> tuple[str, str]:
         """Wait for the end, and return what was written to the standard output and to the standard error."""
         with ThreadPoolExecutor(2) as threads:
             out, err = (threads.submit(_rest, file) for file in (self.stdout, self.stderr))
