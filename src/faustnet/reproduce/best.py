@@ -1,10 +1,12 @@
 """The strongest recipes, each FAUST recipe next to its twins: the same network, data, optimiser and epochs, trained by
 backprop, and by backprop with a loss in every layer (deep supervision)."""
 
+import random
 import statistics
 from dataclasses import dataclass
 from typing import Any
 
+from faustnet.data import DataSet
 from faustnet.errors import require, unknown
 from faustnet.report.comparison import welch_half
 from faustnet.report.paper import dataset_rank
@@ -41,6 +43,28 @@ class BestJob(Job):
 
     def __str__(self) -> str:
         return f"{FAMILY}{self.name}, seed {self.seed}"
+
+
+class SomeClassesJob(Job):
+    """One of the strongest recipes, or the twin of one, on some of the classes of its data set. The seed determines the
+    order of the classes, and the weights."""
+
+    name: str  # DATASET/NAME
+    seed: int
+
+    @property
+    def recipe(self) -> Recipe:
+        return BestJob(self.name, self.seed).recipe
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {**BestJob(self.name, self.seed).facts, **super().facts}
+
+    def order(self, data: DataSet) -> list[str]:
+        """Return the names of all classes in the order of this seed."""
+        names = list(data.class_names)
+        random.Random(self.seed).shuffle(names)
+        return names
 
 
 def best_names() -> list[str]:

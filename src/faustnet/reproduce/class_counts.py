@@ -1,7 +1,6 @@
 """Accuracy by the number of classes: a recipe of the family best/ and its twins on some of the classes of their data set."""
 
 import json
-import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,44 +9,31 @@ from faustnet.data import DataSet
 from faustnet.errors import require
 from faustnet.report.figures import draw_class_counts, drawing, save
 from faustnet.report.table1 import ours
-from faustnet.reproduce.best import LOCAL, ROLES, BestJob, best_jobs, difference, original, role_of
+from faustnet.reproduce.best import LOCAL, ROLES, BestJob, SomeClassesJob, best_jobs, difference, original, role_of
 from faustnet.reproduce.dispatch import reproduce
-from faustnet.reproduce.jobs import Job, Load
+from faustnet.reproduce.jobs import Load
 from faustnet.reproduce.results import Cells, ResultTable, grouped, is_done, percent, read_result
 from faustnet.reproduce.worker import cached_data
 from faustnet.reproduce.workers import Workers
-from faustnet.runs.recipes import Recipe
 from faustnet.system.files import write_whole
 
 POINT = ("name", "dataset", "method", "count")
 
 
 @dataclass(frozen=True)
-class ClassCountJob(Job):
-    """One recipe on `count` classes, with one seed, which determines the classes and the weights. The classes of a smaller
-    number are among those of a larger one."""
+class ClassCountJob(SomeClassesJob):
+    """One recipe on the first `count` classes, so that those of a smaller number are among those of a larger one."""
 
     table = "class-counts"
     name: str  # DATASET/NAME
     count: int
     seed: int
 
-    @property
-    def recipe(self) -> Recipe:
-        return BestJob(self.name, self.seed).recipe
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {**BestJob(self.name, self.seed).facts, "count": self.count}
-
     def data(self, load: Load) -> DataSet:
         data = load(self.recipe.dataset)
-        names = list(data.class_names)
-        require(
-            self.count <= len(names), f"--counts must be at most {len(names)} for {self.recipe.dataset}, got {self.count}."
-        )
-        random.Random(self.seed).shuffle(names)
-        return data.only(names[: self.count])
+        most = len(data.class_names)
+        require(self.count <= most, f"--counts must be at most {most} for {self.recipe.dataset}, got {self.count}.")
+        return data.only(self.order(data)[: self.count])
 
     def __str__(self) -> str:
         return f"best/{self.name} on {self.count} classes, seed {self.seed}"

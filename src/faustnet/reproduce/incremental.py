@@ -1,7 +1,6 @@
 """Accuracy as classes come over time: a recipe of the family best/ is trained on some of the classes of its data set, and
 the other classes are added in steps."""
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,22 +12,22 @@ from faustnet.methods.backprop import Backprop
 from faustnet.report.comparison import t_half
 from faustnet.report.figures import drawing, save
 from faustnet.report.incremental import draw_incremental
-from faustnet.reproduce.best import FAMILY, BestJob, best_names, original
+from faustnet.reproduce.best import FAMILY, SomeClassesJob, best_names, original
 from faustnet.reproduce.dispatch import reproduce
 from faustnet.reproduce.growth import VARIANTS, backprop_steps, faust_steps
-from faustnet.reproduce.jobs import Job, Load, check_known, check_seeds
+from faustnet.reproduce.jobs import Load, check_known, check_seeds
 from faustnet.reproduce.results import Cells, ResultTable, grouped, mean_and_std
 from faustnet.reproduce.workers import Workers
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe, shipped_recipes
+from faustnet.runs.recipes import shipped_recipes
 
 SHARES = ("all", "old", "new")  # of the test images: of all classes so far, of the first ones, of those added since
 POINT = ("of", "dataset", "first", "step", "variant", "classes")
 
 
 @dataclass(frozen=True)
-class IncrementalJob(Job):
-    """One recipe, trained on the first classes. The seed determines the order of the classes and the weights."""
+class IncrementalJob(SomeClassesJob):
+    """One recipe, trained on the first classes; the others come in steps."""
 
     table = "incremental"
     name: str  # DATASET/NAME
@@ -36,23 +35,10 @@ class IncrementalJob(Job):
     step: int
     seed: int
 
-    @property
-    def recipe(self) -> Recipe:
-        return BestJob(self.name, self.seed).recipe
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {**BestJob(self.name, self.seed).facts, "first": self.first, "step": self.step}
-
-    def order(self, data: DataSet) -> list[str]:
-        """Return the names of the classes in the order in which they come."""
-        names = list(data.class_names)
-        require(self.first < len(names), f"--first must be below {len(names)} for {data.name}, got {self.first}.")
-        random.Random(self.seed).shuffle(names)
-        return names
-
     def data(self, load: Load) -> DataSet:
         data = load(self.recipe.dataset)
+        most = len(data.class_names)
+        require(self.first < most, f"--first must be below {most} for {data.name}, got {self.first}.")
         return data.only(self.order(data)[: self.first])
 
     def measure(self, model: Model, load: Load) -> dict[str, Any]:

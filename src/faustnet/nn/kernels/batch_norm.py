@@ -21,8 +21,8 @@ def _tile(matrix, pixel, channel, inside, channels):
 
 @triton.jit
 def _moments(maps, means, squares, count, channels, strip, PIXELS: tl.constexpr, CHANNELS: tl.constexpr):
-    """Process some channels of one strip: their mean, and the sum of squared differences from it. Values are first
-    subtracted from the strip's first pixel, so that no large numbers cancel."""
+    """Process some channels of one strip: their mean, and the sum of squared differences from it. The first pixel of the
+    strip is subtracted from all of them before, so that no large numbers cancel."""
     first = tl.program_id(0).to(tl.int64) * strip
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     exists, last = channel < channels, tl.minimum(first + strip, count)
