@@ -13,7 +13,7 @@ from faustnet.losses import batch_tuplet_loss, objective, reference_tuplet_loss,
 from faustnet.nn import heads, kernels, modules
 from faustnet.nn.batched import BatchedLinear, StackedParameter
 from faustnet.nn.side_stream import SideStream
-from faustnet.training.optimisers import OptimiserSettings, base
+from faustnet.training.optimisers import OptimiserSettings, base, muon
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -23,7 +23,7 @@ Calls = Callable[[str], list[None]]
 @pytest.fixture
 def calls_of(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Let the package use its kernels on this device, and count the calls of one of them."""
-    for module in (objective, heads, modules, base):
+    for module in (objective, heads, modules, base, muon):
         monkeypatch.setattr(module, "has_triton", lambda device: True)
 
     def count(name: str) -> list[None]:
@@ -156,6 +156,59 @@ def test_the_update_kernel_is_the_formula(name: str, momentum: float, calls_of: 
     for mine, other in zip([rough, *ours], [exact, *theirs], strict=True):
         assert relative(mine, other) < 1e-5
     assert relative(copy, exact) < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("shape", "last"),
+    [((3, 20, 30), False), ((2, 90, 100), False), ((1, 40, 4), False), ((2, 6, 5, 3, 3), False), ((2, 6, 5, 3, 3), True)],
+)
+def test_the_kernels_of_muon_are_the_formula(shape: tuple[int, ...], last: bool, calls_of: Calls) -> None:
+    """The iteration is computed in bfloat16. The second layer is not active in every other step; the first has a gradient
+    of zeros at first. The weights of convolutions may be stored with the channels last."""
+    torch.manual_seed(0)
+    optimiser = OptimiserSettings("muon", learning_rate=0.1, weight_decay=0.1).create()
+    exact, theirs = torch.randn(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
+    start = exact.clone()
+
+    def stored(tensor: Tensor) -> Tensor:
+        tensor = tensor.float().to(DEVICE)
+        return tensor.movedim(2, -1).contiguous().movedim(-1, 2) if last else tensor
+
+    rough, ours, copy = stored(exact), stored(theirs), stored(exact).bfloat16()
+    calls = calls_of("move")
+    for step in range(4):
+        gradient = torch.randn(shape, dtype=torch.float64)
+        gradient[0] *= step > 0
+        active = torch.ones(len(exact), dtype=torch.bool)
+        active[1:2] = step % 2 == 0
+        factors = optimiser.factors(torch.full((len(exact),), 0.1, dtype=torch.float64), torch.ones(len(exact)), active)
+        optimiser.update(exact, gradient, [theirs], factors, exact)
+        optimiser.update(rough, gradient.float().to(DEVICE), [ours], factors.to(DEVICE), copy)
+    assert len(calls) == 4
+    assert relative(ours, theirs) < 1e-5
+    assert relative(rough - start.float().to(DEVICE), exact - start) < 2e-2
+    assert relative(copy, rough.double()) < 1e-2
+
+
+def test_muon_moves_parameters_of_one_shape_together_by_kernels(calls_of: Calls) -> None:
+    torch.manual_seed(0)
+    shapes = [(6, 8), (5, 4, 3, 3), (6, 8), (7,), (5, 4, 3, 3)]
+    exact = [torch.nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in shapes]
+    rough = [torch.nn.Parameter(weight.detach().float().to(DEVICE)) for weight in exact]
+    rough[1].data = rough[1].data.contiguous(memory_format=torch.channels_last)
+    start = [weight.detach().clone() for weight in exact]
+    optimisers = [OptimiserSettings("muon", learning_rate=0.1, weight_decay=0.1).create().torch_optimiser(own)
+                  for own in (exact, rough)]  # fmt: skip
+    calls = calls_of("move")
+    for _ in range(3):
+        for one, other in zip(exact, rough, strict=True):
+            one.grad = torch.randn(one.shape, dtype=torch.float64)
+            other.grad = one.grad.float().to(DEVICE)
+        for optimiser in optimisers:
+            optimiser.step()
+    assert len(calls) == 3 * 4
+    for one, other, before in zip(exact, rough, start, strict=True):
+        assert relative(other.detach() - before.float().to(DEVICE), one.detach() - before) < 2e-2
 
 
 @pytest.mark.parametrize(("shape", "side"), [((3, 20, 8, 12), (4, 4)), ((2, 130, 16, 16), (8, 8)), ((2, 3, 6, 5), (2, 1))])

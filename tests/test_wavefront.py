@@ -10,7 +10,7 @@ from faustnet.data import Augmentation, ImageSource, Scaling
 from faustnet.nn.architectures import NetworkSettings
 from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
-from faustnet.training.schedules import step_graph
+from faustnet.training.schedules import step_graph, wavefront
 from faustnet.training.schedules.step_graph import Recording
 from faustnet.training.settings import TrainingSettings
 
@@ -78,12 +78,18 @@ def assert_same(one: TrainingLoop, other: TrainingLoop) -> None:
         assert (a["accuracy"], a["layer_accuracy"]) == (b["accuracy"], b["layer_accuracy"])
 
 
-@pytest.mark.parametrize(("schedule", "milliseconds"), [("sequential", 0.5), ("wavefront", 0.5), ("wavefront", 5.0)])
+@pytest.mark.parametrize(
+    ("schedule", "milliseconds", "widths"),
+    [("sequential", 0.5, ()), ("wavefront", 0.5, ()), ("wavefront", 5.0, ()), ("wavefront", 0.5, (24,) * 6)],
+)
 def test_steps_that_are_done_together_are_those_steps(
-    schedule: str, milliseconds: float, exact: ImageSource, monkeypatch: pytest.MonkeyPatch
+    schedule: str, milliseconds: float, widths: tuple[int, ...], exact: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a GPU eight short steps are recorded as one; here two are done as one, and a stop comes between two such."""
-    one_by_one, together = (trainer(schedule, exact) for _ in range(2))
+    """On a GPU eight short steps are recorded as one, and many layers are computed in two parts; here two are done as one,
+    and a stop comes between two such."""
+    monkeypatch.setitem(wavefront.PARTS, "cpu", 2)
+    network = NetworkSettings(widths, 16) if widths else UNEQUAL
+    one_by_one, together = (trainer(schedule, exact, network=network) for _ in range(2))
     monkeypatch.setattr(step_graph, "STEPS", 2)
     done = set()
 
@@ -111,9 +117,10 @@ NETWORKS = {
     "equal": NetworkSettings((24,) * 4, 16, passes_on="embedding"),
     "learned length": NetworkSettings((24,) * 3, 16, length="learned"),
     "batch norm": NetworkSettings((24,) * 3, 16, norm="batch"),
+    "in parts": NetworkSettings((24,) * 6, 16),
 }
 BOTH = ["faust-representative", "forward-forward"]  # test_unchanged_learning.py covers every method, with fewer steps
-METHODS_OF = {"learned length": BOTH[:1], "batch norm": ["faust-representative", "cwc"]}
+METHODS_OF = {"learned length": BOTH[:1], "batch norm": ["faust-representative", "cwc"], "in parts": BOTH[:1]}
 
 
 @pytest.mark.parametrize(
@@ -125,8 +132,9 @@ METHODS_OF = {"learned length": BOTH[:1], "batch norm": ["faust-representative",
     ],
 )
 def test_two_hundred_steps_give_the_weights_of_the_sequential_schedule(
-    name: str, network: NetworkSettings, exact: ImageSource
+    name: str, network: NetworkSettings, exact: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(wavefront.PARTS, "cpu", 2)
     one, other = (run_to_end(trainer(schedule, exact, name, network, epochs=40)) for schedule in ("wavefront", "sequential"))
     assert one.batches * one.epochs == 200
     for mine, theirs in zip(one.method.parameters(), other.method.parameters(), strict=True):

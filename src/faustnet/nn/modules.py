@@ -92,6 +92,11 @@ class Convolution(CastModule, nn.Conv2d):
     def __init__(self, inputs: int, outputs: int, groups: int = 1):
         super().__init__(inputs, outputs, kernel_size=3, padding=1, bias=False, groups=groups)
 
+    def order_like_maps(self) -> None:
+        """Store the weight in the memory format of the feature maps, channels_last, which a GPU would copy it to in every
+        step."""
+        self.weight.data = self.weight.data.contiguous(memory_format=torch.channels_last)
+
     def forward(self, maps: Tensor) -> Tensor:
         """(R, inputs, h, w) → (R, outputs, h, w)"""
         weight = self.cast(self.weight)

@@ -1,4 +1,4 @@
-"""GPU kernels in Triton: ReLU with layer norm, means of blocks of pixels, the tuplet loss, scores, and the optimiser update.
+"""GPU kernels in Triton: normalisation with ReLU, blocks of pixels, the tuplet loss, scores, and updates of optimisers.
 
 Triton is installed with the GPU builds of PyTorch, so this package is imported only where `devices.has_triton` is true.
 Kernels compute in float32, and may multiply in TF32 where torch does; their inputs and outputs may have another type. With
@@ -7,6 +7,7 @@ TRITON_INTERPRET=1 set before Triton is imported, they run on CPU tensors too, s
 
 from faustnet.nn.kernels.batch_norm import batch_norm_relu
 from faustnet.nn.kernels.blocks import block_maxima, block_means
+from faustnet.nn.kernels.muon import LookAhead, move
 from faustnet.nn.kernels.relu_norm import WIDEST, relu_norm
 from faustnet.nn.kernels.scores import reference_scores
 from faustnet.nn.kernels.tuplet import MOST_REFERENCES, reference_tuplet, scale_layers
@@ -15,10 +16,12 @@ from faustnet.nn.kernels.update import Rule, update
 __all__ = [
     "MOST_REFERENCES",
     "WIDEST",
+    "LookAhead",
     "Rule",
     "batch_norm_relu",
     "block_maxima",
     "block_means",
+    "move",
     "reference_scores",
     "reference_tuplet",
     "relu_norm",

@@ -2,45 +2,94 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from itertools import accumulate, cycle
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from faustnet.nn.side_stream import SideStream
+from faustnet.system.devices import has_triton
 from faustnet.training.optimisers.base import BETAS, EPSILON, Optimiser, adam_change
 from faustnet.training.optimisers.standard import fused
 
 ROUNDS = 5
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # drives singular values to about 1 in five rounds
+STREAMS = 4  # in which matrices of different shapes are updated at the same time
 ADAMS_SIZE = 0.2  # about the root mean square of what Adam changes, at a learning rate of 1
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:
     """Matrices with nearly the same directions and singular values of about 1: U·Vᵀ of their U·S·Vᵀ, by Newton and
     Schulz's iteration. (n, outputs, inputs)"""
-    a, b, c = POLYNOMIAL
-    tall = matrices.shape[-2] > matrices.shape[-1]
-    x = matrices.mT if tall else matrices
-    if x.device.type == "cuda":
-        x = x.bfloat16()
+    x = matrices.bfloat16() if matrices.is_cuda else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + torch.finfo(x.dtype).tiny)
+    return _iterated(x).to(matrices.dtype)
+
+
+def _iterated(x: Tensor) -> Tensor:
+    """Newton and Schulz's iteration, from matrices with a norm of 1. (n, outputs, inputs)"""
+    a, b, c = POLYNOMIAL
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
     for _ in range(ROUNDS):
         square = torch.bmm(x, x.mT)
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
-    return (x.mT if tall else x).to(matrices.dtype)
+    return x.mT if tall else x
 
 
-def muon_change(momentum: Tensor, gradient: Tensor, share: float) -> Tensor:
-    """By what matrices change, at a learning rate of 1: with Nesterov's look ahead, and about as much as by Adam, so that
-    one learning rate and weight decay suits both. What has more dimensions is a matrix all the same. (n, outputs, …)"""
-    return _scaled_orthogonal(torch.lerp(gradient, momentum, share))
+def _size(outputs: int, inputs: int) -> float:
+    """Return the factor of an orthogonal matrix that makes a change about as large as one by Adam, so that one learning
+    rate and weight decay suits both."""
+    return ADAMS_SIZE * max(outputs, inputs) ** 0.5
 
 
 def _scaled_orthogonal(ahead: Tensor) -> Tensor:
-    """(n, outputs, …) → (n, outputs, …)"""
+    """Return by what matrices change, at a learning rate of 1. What has more dimensions is a matrix all the same.
+    (n, outputs, …) → (n, outputs, …)"""
     flat = ahead.flatten(2)
-    return orthogonalised(flat).mul_(ADAMS_SIZE * max(flat.shape[-2:]) ** 0.5).view_as(ahead)
+    return orthogonalised(flat).mul_(_size(*flat.shape[1:])).view_as(ahead)
+
+
+class Matrices(NamedTuple):
+    """m matrices, or what has more dimensions: their weights, and all that an update of Muon needs."""
+
+    weight: Tensor  # (m, outputs, …)
+    gradient: Tensor  # the same shape, as all of these
+    momentum: Tensor
+    factors: Tensor  # (m, 4): see `Optimiser.factors`
+    copy: Tensor  # where the new weights are also written, or the weights themselves
+
+    def in_memory_order(self) -> "Matrices | None":
+        """Return views without gaps in the order of memory, for kernels on a GPU; the order of a matrix's inputs does not
+        matter. None if there are no such views, or no such kernels."""
+        weight, gradient, momentum, factors, copy = self
+        if weight.dtype != torch.float32 or not has_triton(weight.device):
+            return None
+        dimensions = range(weight.dim())
+        for order in (dimensions, (0, 1, *dimensions[3:], 2)):  # as they are, or with the channels last
+            weight, gradient, momentum, copy = (part.permute(*order) for part in (self.weight, *self[1:3], self.copy))
+            if weight.is_contiguous() and momentum.is_contiguous() and copy.is_contiguous():
+                copy = weight if self.copy is self.weight else copy
+                return Matrices(weight, gradient.contiguous(), momentum, factors, copy)
+        return None
+
+
+def _move_by_kernels(parts: Sequence[Matrices], share: float) -> None:
+    """Move matrices of one shape, in the order of their memory, all together."""
+    from faustnet.nn import kernels
+
+    outputs, inputs = parts[0].weight.shape[1], parts[0].weight[0, 0].numel()
+    numbers = list(accumulate((len(part.weight) for part in parts), initial=0))
+    ahead = kernels.LookAhead(numbers[-1], outputs, inputs, parts[0].weight.device)
+    for part, first in zip(parts, numbers, strict=False):
+        ahead.write(first, part.gradient, part.momentum, part.factors, share)
+    ahead.normalise()
+    changes = _iterated(ahead.matrices).contiguous()
+    for part, first in zip(parts, numbers, strict=False):
+        own = changes[first : first + len(part.weight)]
+        kernels.move(part.weight, own, part.factors, _size(outputs, inputs), part.copy)
 
 
 class Muon(Optimiser):
@@ -61,12 +110,16 @@ class Muon(Optimiser):
         if weight.dim() <= 2:  # vectors of n layers
             super().update(weight, gradient, state, factors, copy)
             return
-        gradient, (momentum,), share = gradient.to(weight.dtype), state, self.settings.momentum
-        factors = factors.to(weight.dtype)
+        (momentum,), share = state, self.settings.momentum
+        if ordered := Matrices(weight, gradient, momentum, factors, copy).in_memory_order():
+            _move_by_kernels([ordered], share)
+            return
+        gradient, factors = gradient.to(weight.dtype), factors.to(weight.dtype)
         _, _, kept, rate = (factor.view(-1, *[1] * (weight.dim() - 1)) for factor in factors.unbind(dim=1))
         active = (rate > 0).to(rate.dtype)
         momentum.lerp_(gradient, active * (1 - share))
-        weight.mul_(1 - active * (1 - kept)).sub_(rate * muon_change(momentum, gradient, share))
+        change = _scaled_orthogonal(torch.lerp(gradient, momentum, share))
+        weight.mul_(1 - active * (1 - kept)).sub_(rate * change)
         if copy is not weight:
             copy.copy_(weight)
 
@@ -80,6 +133,7 @@ class TorchMuon(torch.optim.Optimizer):
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: Tensor, momentum: float, weight_decay: float):
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "capturable": True})
+        self.sides = [SideStream(lr.device) for _ in range(STREAMS)]
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -93,8 +147,30 @@ class TorchMuon(torch.optim.Optimizer):
                 self._move_vectors(vectors, group["lr"], group["weight_decay"])
 
     def _move_matrices(self, parameters: list[nn.Parameter], rate: Tensor, share: float, decay: float) -> None:
-        """Muon. Everything but the iteration is one operation for all matrices."""
+        """Muon, by kernels where there are any."""
         torch._foreach_add_([self._memory(parameter)["step"] for parameter in parameters], 1)
+        factors = torch.stack([rate, rate, 1 - rate * decay, rate]).unsqueeze(0)
+        alike = defaultdict[torch.Size, list[Matrices]](list)
+        others: list[nn.Parameter] = []
+        for parameter in parameters:
+            weight, gradient = parameter.detach().unsqueeze(0), _gradient(parameter).unsqueeze(0)
+            momentum = self._memory(parameter)["momentum_buffer"].unsqueeze(0)
+            if ordered := Matrices(weight, gradient, momentum, factors, weight).in_memory_order():
+                alike[ordered.weight.shape].append(ordered)
+            else:
+                others.append(parameter)
+        largest_first = sorted(alike.values(), key=lambda parts: -len(parts) * parts[0].weight.numel())
+        for parts, side in zip(largest_first, cycle(self.sides), strict=False):
+            side.keep(factors, *(part.gradient for part in parts))
+            with side.fork():
+                _move_by_kernels(parts, share)
+        for side in self.sides:
+            side.join()
+        if others:
+            self._move_others(others, rate, share, decay)
+
+    def _move_others(self, parameters: list[nn.Parameter], rate: Tensor, share: float, decay: float) -> None:
+        """Muon by torch's operations. Everything but the iteration is one operation for all matrices."""
         weights: list[Tensor] = [parameter.detach() for parameter in parameters]
         gradients = [_gradient(parameter) for parameter in parameters]
         momenta = [self._memory(parameter)["momentum_buffer"] for parameter in parameters]

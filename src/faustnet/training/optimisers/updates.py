@@ -39,11 +39,11 @@ class TorchUpdates(Updates):
         self.optimiser = optimiser
         names = {parameter: name for name, parameter in method.named_parameters()}
         updated = (parameter for group in self.optimiser.param_groups for parameter in group["params"])
-        self.shapes = {names[parameter]: parameter.shape for parameter in updated if parameter in names}  # in its order
+        self.parameters = {names[parameter]: parameter for parameter in updated if parameter in names}  # in its order
 
     @property
     def names(self) -> set[str]:
-        return set(self.shapes)
+        return set(self.parameters)
 
     def step(self, rate: Tensor) -> None:
         for group in self.optimiser.param_groups:
@@ -56,7 +56,7 @@ class TorchUpdates(Updates):
         return [*state_tensors(self.optimiser), *rates]
 
     def state(self) -> dict[str, Tensor]:
-        names, state = list(self.shapes), self.optimiser.state_dict()["state"]
+        names, state = list(self.parameters), self.optimiser.state_dict()["state"]
         return {
             f"{names[n]}/{word}": torch.as_tensor(value)
             for n, values in state.items()
@@ -67,13 +67,16 @@ class TorchUpdates(Updates):
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         if not tensors:
             return
-        numbers = {name: number for number, name in enumerate(self.shapes)}
+        numbers = {name: number for number, name in enumerate(self.parameters)}
         whole = self.optimiser.state_dict()
         whole["state"] = {}
         for key, tensor in tensors.items():
             name, word = key.split("/")
-            if tensor.shape not in ((), self.shapes[name]):
+            parameter = self.parameters[name].detach()
+            if tensor.shape not in ((), parameter.shape):
                 raise ValueError(f"the shape of {word} of {name} in the optimiser state does not match the network")
+            if tensor.shape == parameter.shape:  # in the same order of memory too
+                tensor = torch.empty_like(parameter, dtype=tensor.dtype).copy_(tensor)
             whole["state"].setdefault(numbers[name], {})[word] = tensor
         if len(whole["state"]) != len(numbers):
             raise ValueError("the optimiser state has other parameters than the network")

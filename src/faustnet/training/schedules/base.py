@@ -9,6 +9,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method, Source
+from faustnet.nn.modules import Convolution
 from faustnet.system.heap import keep_freed_memory
 from faustnet.training.optimisers import AnyOptimiser
 from faustnet.training.schedules.feed import Feed, feed_from
@@ -40,6 +41,10 @@ class Schedule(ABC):
         """Begin a phase, with a fresh optimiser."""
         if self.device.type == "cpu":
             keep_freed_memory()
+        if self.device.type == "cuda":
+            for module in self.method.modules():
+                if isinstance(module, Convolution):
+                    module.order_like_maps()
         self.release()
         self.phase = phase
         self.table = StepTable(self.device)

@@ -1,21 +1,22 @@
-"""Groups of layers in the wavefront: several layers of one kind computed as one, or any layer by itself."""
+"""Groups of layers in the wavefront: any layer by itself. Layers that are computed as one are in `batched_group`."""
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from itertools import cycle
 
 import torch
 from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod
-from faustnet.nn.batched import BatchedLayers, StackedParameter
 from faustnet.nn.layers import Layer
+from faustnet.nn.side_stream import SideStream
 from faustnet.nn.structure import Structure, copy_into, detached, map_tensors, tensors
 from faustnet.training.optimisers import Optimiser, Updates
 from faustnet.training.schedules.layer_attributes import attributes, changed_attribute
 from faustnet.training.schedules.step_graph import buffers_in_place
+
+STREAMS = 4  # in which the parameters of a layer are updated at the same time
 
 
 class LayerGroup(ABC):
@@ -23,6 +24,7 @@ class LayerGroup(ABC):
 
     output: Structure  # (R, …): what the last layer passes on
     stream: torch.cuda.Stream | None = None  # for the layers' work
+    output_ready: torch.cuda.Event | None = None  # when the output of the latest step is there
 
     def __init__(self, first: int, layers: Sequence[Layer]):
         self.first, self.layers = first, layers
@@ -42,6 +44,12 @@ class LayerGroup(ABC):
         """Return rows as the first layer takes them, ahead of `receive`. (R, …)"""
         return rows
 
+    def wait_for(self, before: "LayerGroup") -> None:
+        """Let the work of the next step wait for the output of the group before. A body may change its input in place, so
+        it also waits until that group has used it."""
+        if self.stream is not None and before.stream is not None:
+            self.stream.wait_stream(before.stream)
+
     @abstractmethod
     def receive(self, rows: Structure, in_place: bool) -> None:
         """Set the input of the first layer for the next step. With `in_place`, it is copied to where `allocate` put it,
@@ -58,7 +66,7 @@ class LayerGroup(ABC):
 
     @abstractmethod
     def clear_gradients(self) -> None:
-        """Free what updates used, when all streams are done with it."""
+        """Free what the updates of a step used."""
 
     @abstractmethod
     def trainable(self) -> list[Tensor]:
@@ -71,117 +79,6 @@ class LayerGroup(ABC):
     @abstractmethod
     def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
         """Yield each layer's parameters, torch's names of their optimiser state, and that state."""
-
-
-class BatchedGroup(LayerGroup):
-    """Layers of one kind, computed as one.
-
-    A parameter is updated as soon as its gradient is there. On a GPU that happens in a side stream, while other gradients
-    are being computed: the update needs memory bandwidth, the gradients arithmetic.
-    """
-
-    buffers: list[Tensor]  # the layers' inputs (n, R, inputs), or those of the first layer and of the others
-    rows: list[Tensor]  # the inputs of the next step: the buffers, or activations that need not be copied
-
-    def __init__(self, first: int, layers: Sequence[Layer], optimiser: Optimiser, batched: BatchedLayers):
-        super().__init__(first, layers)
-        self.batched, self.optimiser = batched, optimiser
-        self.trained = [parameter for parameter in batched.parameters if parameter.working.requires_grad]
-        self.state = []
-        for parameter in self.trained:
-            slots = optimiser.slots(parameter.master.dim() - 1)
-            state = [torch.zeros_like(parameter.master) for _ in slots]
-            self.state.append((slots, state))
-            parameter.working.register_post_accumulate_grad_hook(functools.partial(self._update, parameter, state))
-            parameter.update = functools.partial(self._update_matrix, parameter, state)
-        self.largest = max(self.trained, key=lambda parameter: parameter.master.numel(), default=None)
-        master = batched.parameters[0].master
-        self.ones = torch.ones(len(layers), dtype=master.dtype, device=master.device)
-
-    def allocate(self, rows: Tensor) -> Tensor:
-        batched, count = self.batched, len(self)
-        spans = [slice(0, 1), slice(1, count)] if batched.separate_first else [slice(0, count)]
-        self.buffers = [
-            rows.new_zeros(span.stop - span.start, len(rows), batched.inputs[span.start], dtype=batched.dtype)
-            for span in spans
-        ]
-        self.rows = list(self.buffers)
-        return rows.new_zeros(len(rows), batched.outputs, dtype=batched.dtype)
-
-    def converted(self, rows: Tensor) -> Tensor:
-        return rows.flatten(1).to(self.batched.dtype)
-
-    def receive(self, rows: Tensor, in_place: bool) -> None:
-        if in_place or len(self.buffers[0]) > 1:
-            self.buffers[0][0] = self.converted(rows)
-            self.rows[0] = self.buffers[0]
-        else:
-            self.rows[0] = self.converted(rows).unsqueeze(0)
-
-    @torch.no_grad()
-    def refresh(self) -> None:
-        for parameter in self.batched.parameters:
-            parameter.copy.copy_(parameter.master)
-
-    def train(self, method: LocalMethod, labels: Tensor, factors: Tensor, totals: Tensor, in_place: bool) -> None:
-        self.factors = factors
-        activation, embedding = self.batched(self.rows)
-        losses = method.batched_loss(embedding, labels, self.span)
-        with self.batched.side.fork():
-            totals += losses.detach().masked_fill(factors[:, 3] == 0, 0)
-        if losses.requires_grad:
-            losses.backward(self.ones)
-        activation = activation.detach()
-        self.batched.side.join()  # before inputs are overwritten, which gradients in the side stream are computed from
-        self._move_on(activation[:-1], in_place)
-        self.output = activation[-1]
-
-    def _move_on(self, activations: Tensor, in_place: bool) -> None:
-        """Set the inputs of all layers but the first. (n − 1, R, inputs)"""
-        if self.batched.separate_first and not in_place:
-            self.rows[1] = activations
-        elif self.batched.separate_first:
-            self.buffers[1].copy_(activations)
-            self.rows[1] = self.buffers[1]
-        elif len(self) > 1:
-            self.buffers[0][1:] = activations
-
-    def _update_matrix(self, parameter: StackedParameter, state: list[Tensor], by_output: Tensor, rows: Tensor) -> None:
-        """Compute the gradient of n matrices, and update them. The group's stream computes only the largest one, and goes
-        on with the backward pass."""
-        side = self.batched.side
-        side.keep(by_output, rows)
-        with nullcontext() if parameter is self.largest else side.fork():
-            gradient = torch.bmm(by_output.mT, rows)
-        self._update_by(parameter, state, gradient)
-
-    def _update(self, parameter: StackedParameter, state: list[Tensor], working: Tensor) -> None:
-        if working.grad is not None:  # that of a matrix has been used already
-            self._update_by(parameter, state, working.grad)
-
-    def _update_by(self, parameter: StackedParameter, state: list[Tensor], gradient: Tensor) -> None:
-        self.batched.side.keep(gradient)
-        with self.batched.side.fork():
-            factors = self.factors[parameter.layers]
-            self.optimiser.update(parameter.master, gradient, state, factors, parameter.copy)
-
-    def clear_gradients(self) -> None:
-        for parameter in self.trained:
-            parameter.working.grad = None
-
-    def trainable(self) -> list[Tensor]:
-        return [parameter.working for parameter in self.trained]
-
-    def changes(self) -> list[Tensor]:
-        state = [slot for _, slots in self.state for slot in slots]
-        parameters = [tensor for p in self.trained for tensor in (p.master, p.working)]
-        return [*self.buffers, *state, *parameters]
-
-    def slots(self) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
-        for parameter, (words, state) in zip(self.trained, self.state, strict=True):
-            for word, whole in zip(words, state, strict=True):
-                for layer, view in zip(self.layers[parameter.layers], whole, strict=True):
-                    yield layer.get_parameter(parameter.name), word, view
 
 
 class AnyLayer(LayerGroup):
@@ -265,12 +162,16 @@ class SingleLayer(AnyLayer):
             [torch.zeros_like(parameter.detach()).unsqueeze(0) for _ in words]
             for parameter, words in zip(self.trained, self.words, strict=True)
         ]
+        self.sides = [SideStream(parameter.device) for parameter in self.trained[:STREAMS]]
 
     def update(self, factors: Tensor) -> None:
-        for parameter, state in zip(self.trained, self.state, strict=True):
+        for parameter, state, side in zip(self.trained, self.state, cycle(self.sides), strict=False):
             if parameter.grad is not None:
                 weight = parameter.detach().unsqueeze(0)
-                self.optimiser.update(weight, parameter.grad.unsqueeze(0), state, factors, weight)
+                with side.fork():
+                    self.optimiser.update(weight, parameter.grad.unsqueeze(0), state, factors, weight)
+        for side in self.sides:
+            side.join()
 
     def changes(self) -> list[Tensor]:
         return [*super().changes(), *(slot for slots in self.state for slot in slots)]

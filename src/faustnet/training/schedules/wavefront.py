@@ -1,6 +1,6 @@
 """All layers at once, each on the batch that the layer before it has just processed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby, pairwise
 
@@ -14,7 +14,11 @@ from faustnet.nn.structure import Structure
 from faustnet.system.randomness import unchanged_generators
 from faustnet.training.optimisers import AnyOptimiser, OwnOptimiser
 from faustnet.training.schedules.base import Schedule, local
-from faustnet.training.schedules.groups import BatchedGroup, LayerGroup, OwnOptimiserLayer, SingleLayer
+from faustnet.training.schedules.batched_group import BatchedGroup
+from faustnet.training.schedules.groups import LayerGroup, OwnOptimiserLayer, SingleLayer
+
+PARTS = {"cuda": 2}  # in which layers of one kind are computed, by the type of the device,
+LEAST_LAYERS = 6  # if there are this many of them
 
 
 class Wavefront(Schedule):
@@ -25,7 +29,8 @@ class Wavefront(Schedule):
     A table says for every step which layers are active, and their learning rates. Inactive layers compute on old inputs
     and change nothing. So all steps do the same work, from the first, with one active layer, to the last.
 
-    Where several steps are recorded together, the inputs of the next step are fetched while the layers work.
+    On a GPU every group of layers works in its own stream. Where several steps are recorded together, a group waits only for
+    its inputs, so that one group can compute while another one updates its weights.
     """
 
     name = "wavefront"
@@ -40,7 +45,8 @@ class Wavefront(Schedule):
 
     def _set_up(self) -> None:
         numbered = list(enumerate(self.method.network))
-        groups = [list(members) for _, members in groupby(numbered, key=lambda pair: self._group_key(*pair))]
+        alike = [list(members) for _, members in groupby(numbered, key=lambda pair: self._group_key(*pair))]
+        groups = [part for members in alike for part in self._parts(members)]
         if isinstance(self.optimiser, OwnOptimiser):
             units = [list(layer.parameters()) for layer in self.method.network]
             self.updates = self.optimiser.updates(self.method, units)
@@ -57,6 +63,15 @@ class Wavefront(Schedule):
         batches = self.local.has_batched_loss and not isinstance(self.optimiser, OwnOptimiser)
         key = batch_key(layer) if batches else None
         return number if key is None else key
+
+    def _parts(self, members: list[tuple[int, Layer]]) -> list[list[tuple[int, Layer]]]:
+        """Split layers that could be computed together into parts with about equally many weights."""
+        count = PARTS.get(self.device.type, 1) if len(members) >= LEAST_LAYERS else 1
+        weights = torch.tensor([sum(parameter.numel() for parameter in layer.parameters()) for _, layer in members])
+        middle = weights.cumsum(0) - weights / 2  # of each layer, among all weights
+        part = (middle / weights.sum() * count).long().tolist()
+        parts = [[member for member, own in zip(members, part, strict=True) if own == number] for number in range(count)]
+        return [members for members in parts if members]
 
     def _group(self, members: list[tuple[int, Layer]]) -> LayerGroup:
         first, layers = members[0][0], [layer for _, layer in members]
@@ -123,24 +138,42 @@ class Wavefront(Schedule):
         self.steps += self.taken - self.first
 
     def _train_batches(self, count: int) -> None:
-        rows, labels, factors = self._fetch()
-        for left in reversed(range(count)):
-            in_place = self.graph.recorded and not left  # what the next recorded step reads
-            self.groups[0].receive(rows, in_place=False)
-            working = [group for group in self.groups if self._works(group)]
-            self.position += 1
-            with self._side_by_side():
-                for group in working:
-                    with torch.cuda.stream(group.stream):
-                        span = group.span
-                        group.train(self.local, labels[span], factors[span], self.totals[span], in_place)
+        kept: list[object] = []  # tensors that several streams use, until all streams have finished
+        with self._side_by_side():
+            for left in reversed(range(count)):
+                rows, labels, factors = self._fetch()
+                working = self._train_batch(rows, labels, factors, last=not left)
+                kept += [rows, labels, factors, *(group.output for group in working)]
                 if left:
-                    rows, labels, factors = self._fetch()
-            for before, group in reversed([*pairwise(self.groups)]):  # a layer may pass on a part of its input
-                if before in working:
-                    group.receive(before.output, in_place)
-            for group in self.groups:
+                    self._pass_on(working, in_place=False)
+        self._pass_on(working, in_place=self.graph.recorded)
+
+    def _train_batch(self, rows: Structure, labels: Tensor, factors: Tensor, *, last: bool) -> list[LayerGroup]:
+        """Train all groups that work in this step, each in its stream, and return them. (R, …), (n, B), (n, 4)"""
+        working = [group for group in self.groups if self._works(group)]
+        self.position += 1
+        for group in working:
+            if group.stream:
+                group.stream.wait_stream(torch.cuda.current_stream(self.device))  # for what was fetched
+            with torch.cuda.stream(group.stream):
+                if group.first == 0:
+                    group.receive(rows, in_place=False)
+                span = group.span
+                group.train(self.local, labels[span], factors[span], self.totals[span], last and self.graph.recorded)
                 group.clear_gradients()
+        return working
+
+    def _pass_on(self, working: Collection[LayerGroup], *, in_place: bool) -> None:
+        """Pass the outputs of a step on to the groups' inputs. `in_place`, that comes after the work of all streams."""
+        for before, group in reversed([*pairwise(self.groups)]):  # a layer may pass on a part of its input
+            if before not in working:
+                continue
+            if in_place:
+                group.receive(before.output, in_place=True)
+            else:
+                group.wait_for(before)
+                with torch.cuda.stream(group.stream):
+                    group.receive(before.output, in_place=False)
 
     def _works(self, group: LayerGroup) -> bool:
         """Whether a group computes something in this step. Those with an optimiser of the user's do if they are active; all
