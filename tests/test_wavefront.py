@@ -80,7 +80,13 @@ def assert_same(one: TrainingLoop, other: TrainingLoop) -> None:
 
 @pytest.mark.parametrize(
     ("schedule", "milliseconds", "widths"),
-    [("sequential", 0.5, ()), ("wavefront", 0.5, ()), ("wavefront", 5.0, ()), ("wavefront", 0.5, (24,) * 6)],
+    [
+        ("sequential", 0.5, ()),
+        ("wavefront", 0.5, ()),
+        ("wavefront", 5.0, ()),
+        ("wavefront", 0.5, (24,) * 6),
+        ("wavefront", 0.5, (24,)),
+    ],
 )
 def test_steps_that_are_done_together_are_those_steps(
     schedule: str, milliseconds: float, widths: tuple[int, ...], exact: ImageSource, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 PIXELS, CHANNELS = 32, 128  # per tile
 STRIPS = 512  # parts of the pixels that sums are computed of, at most
 LEAST = 128  # pixels of a strip, at least
+FEW = 8  # channels per program that adds up strips
 
 
 @triton.jit
@@ -112,6 +113,16 @@ def _sum_gradients(
 
 
 @triton.jit
+def _add_strips(parts, sums, channels, strips, STRIPS: tl.constexpr, CHANNELS: tl.constexpr):
+    """Process some channels of one of several tables: add up the rows of the strips."""
+    table, channel = tl.program_id(1), tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    part = tl.arange(0, STRIPS)
+    inside = (part < strips)[:, None] & (channel < channels)[None, :]
+    values = tl.load(parts + (table * strips + part)[:, None] * channels + channel[None, :], mask=inside, other=0.0)
+    tl.store(sums + table * channels + channel, tl.sum(values, axis=0), mask=channel < channels)
+
+
+@triton.jit
 def _by_maps(
     maps, added, by_output, mean, scale, gain, offset, by_gain, by_offset, by_maps, by_added, count, channels,
     ADDED: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
@@ -144,9 +155,8 @@ class _BatchNormRelu(torch.autograd.Function):
         mean, scale = gain.new_empty(2, channels, dtype=torch.float32)
         across = triton.cdiv(channels, CHANNELS)
         _moments[(strips, across)](maps, parts[0], parts[1], count, channels, strip, PIXELS, CHANNELS)
-        few = 8
-        _combine[(triton.cdiv(channels, few),)](
-            parts[0], parts[1], mean, scale, count, channels, strip, strips, epsilon, triton.next_power_of_2(strips), few
+        _combine[(triton.cdiv(channels, FEW),)](
+            parts[0], parts[1], mean, scale, count, channels, strip, strips, epsilon, triton.next_power_of_2(strips), FEW
         )
         output = torch.empty_like(maps)
         _normalise[(triton.cdiv(count, PIXELS), across)](
@@ -167,7 +177,8 @@ class _BatchNormRelu(torch.autograd.Function):
         across = triton.cdiv(channels, CHANNELS)
         about = maps, other, by_output, mean, scale, gain, offset
         _sum_gradients[(strips, across)](*about, parts[0], parts[1], count, channels, strip, ctx.added, PIXELS, CHANNELS)
-        by_gain, by_offset = parts.sum(dim=1)
+        by_gain, by_offset = sums = gain.new_empty(2, channels, dtype=torch.float32)
+        _add_strips[(triton.cdiv(channels, FEW), 2)](parts, sums, channels, strips, triton.next_power_of_2(strips), FEW)
         by_maps = torch.empty_like(maps)
         by_added = torch.empty_like(other) if ctx.added else by_maps
         _by_maps[(triton.cdiv(count, PIXELS), across)](

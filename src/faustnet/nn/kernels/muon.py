@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 4096  # values per program
+TILE = 64  # rows and columns per program
 
 
 @triton.jit
@@ -56,12 +57,42 @@ def _move(weight, change, factors, copy, length, size, COPY: tl.constexpr, SIZE:
             tl.store(copy + at, w, mask=inside)
 
 
+@triton.jit
+def _polynomial(squares, results, length, a, b, c, TILE: tl.constexpr):
+    """Process one tile of one matrix: a·I + b·S + c·S·S."""
+    matrix = tl.program_id(2).to(tl.int64) * length * length
+    row, column = tl.program_id(0) * TILE + tl.arange(0, TILE), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    within_rows, within_columns = (row < length)[:, None], (column < length)[None, :]
+    product = tl.zeros((TILE, TILE), dtype=tl.float32)
+    for start in range(0, length, TILE):
+        middle = start + tl.arange(0, TILE)
+        left = squares + matrix + row[:, None] * length + middle[None, :]
+        right = squares + matrix + middle[:, None] * length + column[None, :]
+        inside = middle < length
+        one = tl.load(left, mask=within_rows & inside[None, :], other=0.0)
+        other = tl.load(right, mask=inside[:, None] & within_columns, other=0.0)
+        product = tl.dot(one, other, product)
+    at = matrix + row[:, None] * length + column[None, :]
+    inside = within_rows & within_columns
+    value = c * product + b * tl.load(squares + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(results + at, value + tl.where(row[:, None] == column[None, :], a, 0.0), mask=inside)
+
+
+def polynomial(squares: Tensor, factors: tuple[float, float, float]) -> Tensor:
+    """Return a·I + b·S + c·S² of n square matrices, for factors a, b and c. (n, d, d) → (n, d, d)"""
+    results, length = torch.empty_like(squares), squares.shape[-1]
+    tiles = triton.cdiv(length, TILE)
+    _polynomial[(tiles, tiles, len(squares))](squares, results, length, *factors, TILE=TILE)
+    return results
+
+
 class LookAhead:
     """What n matrices of one shape look ahead to, by Nesterov's rule, divided by their Frobenius norms."""
 
     def __init__(self, n: int, outputs: int, inputs: int, device: torch.device):
         self.parts = triton.cdiv(outputs * inputs, BLOCK)
-        self.matrices = torch.empty(n, outputs, inputs, dtype=torch.bfloat16, device=device)
+        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32  # Triton's interpreter multiplies no bfloat16
+        self.matrices = torch.empty(n, outputs, inputs, dtype=dtype, device=device)
         self.squares = torch.empty(n, self.parts, device=device)
 
     def write(self, first: int, gradient: Tensor, momentum: Tensor, factors: Tensor, share: float) -> None:

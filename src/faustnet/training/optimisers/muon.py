@@ -1,7 +1,7 @@
 """Muon: a matrix moves by the nearest orthogonal one to its momentum, so that all of its directions move alike."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, cycle
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,14 +28,18 @@ def orthogonalised(matrices: Tensor) -> Tensor:
     return _iterated(x).to(matrices.dtype)
 
 
-def _iterated(x: Tensor) -> Tensor:
-    """Newton and Schulz's iteration, from matrices with a norm of 1. (n, outputs, inputs)"""
+def _iterated(x: Tensor, polynomial: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    """Newton and Schulz's iteration, x ← a·x + b·s·x + c·s²·x with s = x·xᵀ, from matrices with a norm of 1. `polynomial`
+    computes a + b·s + c·s². (n, outputs, inputs)"""
     a, b, c = POLYNOMIAL
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     for _ in range(ROUNDS):
         square = torch.bmm(x, x.mT)
-        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+        if polynomial is not None:
+            x = torch.bmm(polynomial(square), x)
+        else:
+            x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x
 
 
@@ -86,7 +90,7 @@ def _move_by_kernels(parts: Sequence[Matrices], share: float) -> None:
     for part, first in zip(parts, numbers, strict=False):
         ahead.write(first, part.gradient, part.momentum, part.factors, share)
     ahead.normalise()
-    changes = _iterated(ahead.matrices).contiguous()
+    changes = _iterated(ahead.matrices, lambda squares: kernels.polynomial(squares, POLYNOMIAL)).contiguous()
     for part, first in zip(parts, numbers, strict=False):
         own = changes[first : first + len(part.weight)]
         kernels.move(part.weight, own, part.factors, _size(outputs, inputs), part.copy)

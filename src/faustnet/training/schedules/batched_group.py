@@ -92,7 +92,7 @@ class BatchedGroup(LayerGroup):
         activation = activation.detach()
         self.batched.side.join()  # before inputs are overwritten, which gradients in the side stream are computed from
         self.moved, self.output = activation[:-1], activation[-1]
-        if in_place:
+        if in_place and len(self) > 1:
             self.moved = self._others(self.buffers).copy_(self.moved)
 
     def _update_matrix(self, parameter: StackedParameter, state: list[Tensor], by_output: Tensor, rows: Tensor) -> None:
