@@ -10,7 +10,7 @@ from faustnet.data import Augmentation, ImageSource, Scaling
 from faustnet.nn.architectures import NetworkSettings
 from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import OptimiserSettings
-from faustnet.training.schedules import step_graph, wavefront
+from faustnet.training.schedules import step_graph
 from faustnet.training.schedules.step_graph import Recording
 from faustnet.training.settings import TrainingSettings
 
@@ -91,9 +91,7 @@ def assert_same(one: TrainingLoop, other: TrainingLoop) -> None:
 def test_steps_that_are_done_together_are_those_steps(
     schedule: str, milliseconds: float, widths: tuple[int, ...], exact: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a GPU eight short steps are recorded as one, and many layers are computed in two parts; here two are done as one,
-    and a stop comes between two such."""
-    monkeypatch.setitem(wavefront.PARTS, "cpu", 2)
+    """On a GPU eight short steps are recorded as one; here two are done as one, and a stop comes between two such."""
     network = NetworkSettings(widths, 16) if widths else UNEQUAL
     one_by_one, together = (trainer(schedule, exact, network=network) for _ in range(2))
     monkeypatch.setattr(step_graph, "STEPS", 2)
@@ -104,7 +102,7 @@ def test_steps_that_are_done_together_are_those_steps(
         self.work()
 
     monkeypatch.setattr(step_graph, "warm_up", lambda work, changes: None)
-    monkeypatch.setattr(Recording, "__init__", lambda self, work: setattr(self, "work", work))
+    monkeypatch.setattr(Recording, "__init__", lambda self, work, shares=None: setattr(self, "work", work))
     monkeypatch.setattr(Recording, "__call__", work)
     monkeypatch.setattr(Recording, "milliseconds", lambda self, changes: milliseconds)
     together.schedule.graph.recorded = True
@@ -123,10 +121,9 @@ NETWORKS = {
     "equal": NetworkSettings((24,) * 4, 16, passes_on="embedding"),
     "learned length": NetworkSettings((24,) * 3, 16, length="learned"),
     "batch norm": NetworkSettings((24,) * 3, 16, norm="batch"),
-    "in parts": NetworkSettings((24,) * 6, 16),
 }
 BOTH = ["faust-representative", "forward-forward"]  # test_unchanged_learning.py covers every method, with fewer steps
-METHODS_OF = {"learned length": BOTH[:1], "batch norm": ["faust-representative", "cwc"], "in parts": BOTH[:1]}
+METHODS_OF = {"learned length": BOTH[:1], "batch norm": ["faust-representative", "cwc"]}
 
 
 @pytest.mark.parametrize(
@@ -138,9 +135,8 @@ METHODS_OF = {"learned length": BOTH[:1], "batch norm": ["faust-representative",
     ],
 )
 def test_two_hundred_steps_give_the_weights_of_the_sequential_schedule(
-    name: str, network: NetworkSettings, exact: ImageSource, monkeypatch: pytest.MonkeyPatch
+    name: str, network: NetworkSettings, exact: ImageSource
 ) -> None:
-    monkeypatch.setitem(wavefront.PARTS, "cpu", 2)
     one, other = (run_to_end(trainer(schedule, exact, name, network, epochs=40)) for schedule in ("wavefront", "sequential"))
     assert one.batches * one.epochs == 200
     for mine, theirs in zip(one.method.parameters(), other.method.parameters(), strict=True):

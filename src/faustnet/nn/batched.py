@@ -21,6 +21,8 @@ from faustnet.nn.modules import EPSILON, BatchNorm, CastModule, Linear, relu_nor
 from faustnet.nn.side_stream import SideStream
 
 FIRST_WEIGHT = "body.linear.weight"  # the parameter whose shape depends on the number of inputs
+BIAS = "body.linear.bias"
+FIRST_PRIORITY = -3  # of the stream for the first layer's weight, if it is kept apart: the other layers wait for it
 
 
 @dataclass
@@ -29,13 +31,13 @@ class StackedParameter:
     shares its memory, or is a copy in a lower precision.
 
     A matrix may have an `update`: the backward pass calls it with the gradient by the product's output (n, R, outputs) and
-    the rows (n, R, inputs), and computes no gradient itself."""
+    the rows (n, R, inputs), and computes no gradient itself. So may the bias of a linear map, without the rows."""
 
     name: str  # in each layer
     layers: slice  # of the group
     master: Tensor  # (n, …)
     working: nn.Parameter  # (n, …)
-    update: Callable[[Tensor, Tensor], None] | None = None
+    update: Callable[..., None] | None = None
 
     def gradient(self, by_output: Tensor, rows: Tensor) -> Tensor | None:
         """Return the gradient of n matrices by a product with rows, unless it is left to `update`."""
@@ -68,8 +70,10 @@ class BatchedLayers(ABC):
         self.by_name = {parameter.name: parameter.working for parameter in self.parameters}  # of the last layers
         self.projection = next((parameter for parameter in self.parameters if parameter.name == "head.weight"), None)
         weights = [parameter for parameter in self.parameters if parameter.name == FIRST_WEIGHT]
-        self.side = SideStream(weights[0].master.device)
-        self.linear = BatchedLinear(weights, self.by_name["body.linear.bias"], self.side)
+        self.bias = next(parameter for parameter in self.parameters if parameter.name == BIAS)
+        device = weights[0].master.device
+        self.side, self.first_side = SideStream(device), SideStream(device, priority=FIRST_PRIORITY)
+        self.linear = BatchedLinear(weights, self.bias, self.first_side)
         self.outputs = layers[-1].embedding_size if self.passes_embedding else weights[-1].working.shape[1]
 
     def _stack(self, layers: Sequence[Layer], span: slice, name: str) -> StackedParameter:
@@ -83,7 +87,9 @@ class BatchedLayers(ABC):
     def __call__(self, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Rows of all layers (n, R, inputs), or of the first (1, R, inputs₀) and of the others (n − 1, R, inputs)
         → activations (n, R, outputs), embeddings (n, R, e)"""
-        return self.transform([functional.dropout(part, self.dropout) for part in rows] if self.dropout else rows)
+        if self.dropout:
+            rows = self.linear.mapped(lambda part: functional.dropout(part, self.dropout), rows)
+        return self.transform(rows)
 
     def transform(self, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Compute what the layers' own `transform` computes while training."""
@@ -103,10 +109,33 @@ class BatchedLayers(ABC):
 
 class BatchedLinear:
     """n linear maps: weights (n, outputs, inputs), or those of the first (1, outputs, inputs₀) and of the others; bias
-    (n, outputs)."""
+    (n, outputs).
 
-    def __init__(self, weights: Sequence[StackedParameter], bias: Tensor, side: SideStream):
-        self.weights, self.bias, self.side = weights, bias, side
+    If the weight of the first layer is kept apart, its products are computed in a stream of their own, which does not wait
+    for the others: there is work for it while the others' weights are being updated."""
+
+    def __init__(self, weights: Sequence[StackedParameter], bias: StackedParameter, first_side: SideStream):
+        self.weights, self.bias, self.bias_parameter, self.first_side = weights, bias.working, bias, first_side
+        self.products: Tensor | None = None  # (n, R, outputs): written by two streams, so its memory is not shared
+
+    @property
+    def update_bias(self) -> Callable[[Tensor], None] | None:
+        return self.bias_parameter.update
+
+    def mapped(self, function: Callable[[Tensor], Tensor], rows: Sequence[Tensor]) -> list[Tensor]:
+        """Apply a function to the rows of all layers, or to those of the first in its stream and to those of the others."""
+        if len(rows) == 1:
+            return [function(rows[0])]
+        with self.first_side.go_on():
+            first = function(rows[0])
+        return [first, function(rows[1])]
+
+    def products_like(self, rows: Tensor, n: int, outputs: int) -> Tensor:
+        """Return memory for the products of all layers, those of the last step. (n − 1, R, inputs) → (n, R, outputs)"""
+        shape = n, rows.shape[1], outputs
+        if self.products is None or self.products.shape != shape:
+            self.products = rows.new_empty(shape)
+        return self.products.detach()
 
     def __call__(self, rows: Sequence[Tensor]) -> Tensor:
         """(n, R, inputs), or the first layer's rows and the others' → (n, R, outputs)"""
@@ -114,7 +143,8 @@ class BatchedLinear:
 
     def product(self, rows: Sequence[Tensor]) -> Tensor:
         """Multiply by the weights, without adding the bias."""
-        rows, tensors = [part.to(self.bias.dtype) for part in rows], [weight.working for weight in self.weights]
+        rows = self.mapped(lambda part: part.to(self.bias.dtype), rows)
+        tensors = [weight.working for weight in self.weights]
         if len(rows) == 1:
             return _BatchedProduct.apply(*rows, *tensors, *self.weights)
         return _FirstAndOthersProduct.apply(*rows, *tensors, self)
@@ -146,7 +176,7 @@ class BatchedRms(BatchedLayers):
     """Layers with an `RmsBody`."""
 
     def body(self, rows: Sequence[Tensor]) -> Tensor:
-        return functional.relu(self.linear([unit_rms(part) for part in rows]))
+        return functional.relu(self.linear(self.linear.mapped(unit_rms, rows)))
 
 
 BATCHED: dict[type[nn.Module], type[BatchedLayers]] = {
@@ -208,11 +238,11 @@ class _FirstAndOthersProduct(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(first, others)
         ctx.linear = linear
-        together = others.new_empty(1 + len(others), others.shape[1], weight.shape[1])
-        with linear.side.fork():
+        together = linear.products_like(others, 1 + len(others), weight.shape[1])
+        with linear.first_side.go_on():
             torch.mm(first[0], first_weight[0].mT, out=together[0])
         torch.bmm(others, weight.mT, out=together[1:])
-        linear.side.join()
+        linear.first_side.join()
         return together
 
     @staticmethod

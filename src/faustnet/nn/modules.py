@@ -1,5 +1,6 @@
 """Modules that the package's own layers are made of."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +26,8 @@ class CastModule:
 
 class Linear(CastModule, nn.Linear):
     """`torch.nn.Linear` that can compute in a lower precision while training."""
+
+    update_bias = None  # autograd computes the gradient by the bias
 
     def forward(self, rows: Tensor) -> Tensor:
         """(R, inputs) → (R, outputs)"""
@@ -132,6 +135,11 @@ class Affine(Protocol):
 
     bias: Any
 
+    @property
+    def update_bias(self) -> Callable[[Tensor], None] | None:
+        """What the backward pass calls with the gradient by the output, in place of computing the gradient by the bias."""
+        ...
+
     def product(self, rows: Any) -> Tensor: ...
     def __call__(self, rows: Any) -> Tensor: ...
 
@@ -142,7 +150,7 @@ def relu_norm(linear: Affine, rows: Any) -> Tensor:
         from faustnet.nn import kernels
 
         if linear.bias.shape[-1] <= kernels.WIDEST:
-            return kernels.relu_norm(linear.product(rows), linear.bias)
+            return kernels.relu_norm(linear.product(rows), linear.bias, linear.update_bias)
     hidden = functional.relu(linear(rows), inplace=True)
     return functional.layer_norm(hidden, hidden.shape[-1:])
 

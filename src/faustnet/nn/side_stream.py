@@ -7,14 +7,19 @@ from torch import Tensor
 
 
 class SideStream:
-    """Work beside the current stream, with a lower priority. On other devices than GPUs, everything runs in order.
+    """Work beside the current stream, with a lower priority by default. On devices other than GPUs, everything runs in
+    order.
 
-    Tensors that work in the side stream uses must be kept until `join`; `keep` does that.
+    Tensors of another stream that work in the side stream uses must be kept until `join`; `keep` does that.
     """
 
-    def __init__(self, device: torch.device):
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+    def __init__(self, device: torch.device, priority: int = 0):
+        self.stream = torch.cuda.Stream(device, priority=priority) if device.type == "cuda" else None
         self.kept: list[Tensor] = []
+
+    def go_on(self) -> AbstractContextManager[object]:
+        """Run the work of a block in the side stream, after its own work so far."""
+        return torch.cuda.stream(self.stream)
 
     def fork(self) -> AbstractContextManager[object]:
         """Run the work of a block in the side stream. It starts after all work of the current stream so far."""

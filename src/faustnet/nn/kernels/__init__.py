@@ -8,7 +8,7 @@ TRITON_INTERPRET=1 set before Triton is imported, they run on CPU tensors too, s
 from faustnet.nn.kernels.batch_norm import batch_norm_relu
 from faustnet.nn.kernels.blocks import block_maxima, block_means
 from faustnet.nn.kernels.muon import LookAhead, move, polynomial
-from faustnet.nn.kernels.relu_norm import WIDEST, relu_norm
+from faustnet.nn.kernels.relu_norm import WIDEST, relu_norm, sum_rows
 from faustnet.nn.kernels.scores import reference_scores
 from faustnet.nn.kernels.tuplet import MOST_REFERENCES, reference_tuplet, scale_layers
 from faustnet.nn.kernels.update import Rule, update
@@ -27,5 +27,6 @@ __all__ = [
     "reference_tuplet",
     "relu_norm",
     "scale_layers",
+    "sum_rows",
     "update",
 ]

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 PIXELS, CHANNELS = 32, 128  # per tile
 STRIPS = 512  # parts of the pixels that sums are computed of, at most
 LEAST = 128  # pixels of a strip, at least
+STAGES = 1  # of loads ahead in loops
 FEW = 8  # channels per program that adds up strips
 
 
@@ -21,7 +22,9 @@ def _tile(matrix, pixel, channel, inside, channels):
 
 
 @triton.jit
-def _moments(maps, means, squares, count, channels, strip, PIXELS: tl.constexpr, CHANNELS: tl.constexpr):
+def _moments(
+    maps, means, squares, count, channels, strip, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, STAGES: tl.constexpr
+):
     """Process some channels of one strip: their mean, and the sum of squared differences from it. The first pixel of the
     strip is subtracted from all of them before, so that no large numbers cancel."""
     first = tl.program_id(0).to(tl.int64) * strip
@@ -29,7 +32,7 @@ def _moments(maps, means, squares, count, channels, strip, PIXELS: tl.constexpr,
     exists, last = channel < channels, tl.minimum(first + strip, count)
     pivot = tl.load(maps + first * channels + channel, mask=exists, other=0.0).to(tl.float32)
     total, square = tl.zeros((PIXELS, CHANNELS), dtype=tl.float32), tl.zeros((PIXELS, CHANNELS), dtype=tl.float32)
-    for start in range(0, strip, PIXELS):
+    for start in tl.range(0, strip, PIXELS, num_stages=STAGES):
         pixel = first + start + tl.arange(0, PIXELS)
         inside = (pixel < last)[:, None] & exists[None, :]
         x = tl.where(inside, _tile(maps, pixel, channel, inside, channels) - pivot[None, :], 0.0)
@@ -92,7 +95,7 @@ def _active(maps, added, by_output, pixel, channel, inside, channels, m, s, g, o
 @triton.jit
 def _sum_gradients(
     maps, added, by_output, mean, scale, gain, offset, by_gain, by_offset, count, channels, strip,
-    ADDED: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+    ADDED: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Process some channels of one strip: the sums for the gradients by gain and offset."""
     first = tl.program_id(0).to(tl.int64) * strip
@@ -101,7 +104,7 @@ def _sum_gradients(
     m, s = tl.load(mean + channel, mask=exists, other=0.0), tl.load(scale + channel, mask=exists, other=0.0)
     g, o = tl.load(gain + channel, mask=exists, other=0.0), tl.load(offset + channel, mask=exists, other=0.0)
     of_gain, of_offset = tl.zeros((PIXELS, CHANNELS), dtype=tl.float32), tl.zeros((PIXELS, CHANNELS), dtype=tl.float32)
-    for start in range(0, strip, PIXELS):
+    for start in tl.range(0, strip, PIXELS, num_stages=STAGES):
         pixel = first + start + tl.arange(0, PIXELS)
         inside = (pixel < last)[:, None] & exists[None, :]
         normal, by = _active(maps, added, by_output, pixel, channel, inside, channels, m, s, g, o, ADDED)
@@ -154,7 +157,7 @@ class _BatchNormRelu(torch.autograd.Function):
         parts = gain.new_empty(2, strips, channels, dtype=torch.float32)
         mean, scale = gain.new_empty(2, channels, dtype=torch.float32)
         across = triton.cdiv(channels, CHANNELS)
-        _moments[(strips, across)](maps, parts[0], parts[1], count, channels, strip, PIXELS, CHANNELS)
+        _moments[(strips, across)](maps, parts[0], parts[1], count, channels, strip, PIXELS, CHANNELS, STAGES)
         _combine[(triton.cdiv(channels, FEW),)](
             parts[0], parts[1], mean, scale, count, channels, strip, strips, epsilon, triton.next_power_of_2(strips), FEW
         )
@@ -176,7 +179,9 @@ class _BatchNormRelu(torch.autograd.Function):
         parts = gain.new_empty(2, strips, channels, dtype=torch.float32)
         across = triton.cdiv(channels, CHANNELS)
         about = maps, other, by_output, mean, scale, gain, offset
-        _sum_gradients[(strips, across)](*about, parts[0], parts[1], count, channels, strip, ctx.added, PIXELS, CHANNELS)
+        _sum_gradients[(strips, across)](
+            *about, parts[0], parts[1], count, channels, strip, ctx.added, PIXELS, CHANNELS, STAGES
+        )
         by_gain, by_offset = sums = gain.new_empty(2, channels, dtype=torch.float32)
         _add_strips[(triton.cdiv(channels, FEW), 2)](parts, sums, channels, strips, triton.next_power_of_2(strips), FEW)
         by_maps = torch.empty_like(maps)

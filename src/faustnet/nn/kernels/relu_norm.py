@@ -1,5 +1,6 @@
 """ReLU and layer norm in one kernel."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ def _sum_rows(rows, sums, count, width, ROWS: tl.constexpr, COLUMNS: tl.constexp
 
 class _ReluNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, bias: Tensor, update: Callable[[Tensor], None] | None) -> Tensor:
         hidden, bias = hidden.contiguous(), bias.contiguous()
         count, width = hidden.shape[-2:]
         rows = hidden.numel() // width
@@ -67,26 +68,36 @@ class _ReluNorm(torch.autograd.Function):
         size = triton.next_power_of_2(width)
         _relu_norm[(rows,)](hidden, bias, activation, *statistics, count, width, EPSILON, SIZE=size)
         ctx.save_for_backward(activation, statistics)
+        ctx.update = update
         return activation
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_activation: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, by_activation: Tensor) -> tuple[Tensor, Tensor | None, None]:
         activation, statistics = ctx.saved_tensors
-        *layers, count, width = activation.shape
-        by_hidden, by_bias = torch.empty_like(activation), activation.new_empty(*layers, width)
+        by_hidden, width = torch.empty_like(activation), activation.shape[-1]
         size = triton.next_power_of_2(width)
         _relu_norm_backward[(statistics.shape[1],)](
             by_activation.contiguous(), activation, *statistics, by_hidden, width, SIZE=size
         )
-        blocks = triton.cdiv(width, 32), by_bias.numel() // width
-        _sum_rows[blocks](by_hidden, by_bias, count, width, ROWS=128, COLUMNS=32)
-        return by_hidden, by_bias
+        if ctx.update is None:
+            return by_hidden, sum_rows(by_hidden), None
+        ctx.update(by_hidden)
+        return by_hidden, None, None
 
 
-def relu_norm(hidden: Tensor, bias: Tensor) -> Tensor:
+def relu_norm(hidden: Tensor, bias: Tensor, update: Callable[[Tensor], None] | None = None) -> Tensor:
     """Return layer_norm(relu(hidden + bias)) without gain and offset, for rows of at most WIDEST values.
 
-    The gradient cannot be differentiated again. (…, R, width), (…, width) → (…, R, width)
+    The backward pass calls `update`, if it is given, with the gradient by `hidden`, and leaves the gradient by the bias to
+    it. The gradient cannot be differentiated again. (…, R, width), (…, width) → (…, R, width)
     """
-    return _ReluNorm.apply(hidden, bias)
+    return _ReluNorm.apply(hidden, bias, update)
+
+
+def sum_rows(rows: Tensor) -> Tensor:
+    """(…, R, width) → (…, width)"""
+    *layers, count, width = rows.shape
+    sums = rows.new_empty(*layers, width)
+    _sum_rows[(triton.cdiv(width, 32), sums.numel() // width)](rows, sums, count, width, ROWS=128, COLUMNS=32)
+    return sums

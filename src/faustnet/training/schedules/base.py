@@ -26,6 +26,7 @@ class Schedule(ABC):
     """
 
     name: ClassVar[str]
+    long_steps_together: ClassVar[int] = 1  # on a GPU, the number of long steps that are recorded together
     phases: int = 1
     phase: int
     feed: Feed  # where batches of images come from
@@ -35,7 +36,8 @@ class Schedule(ABC):
         self.method, self.train, self.optimiser = method, train, optimiser
         self.device = train.labels.device
         self.feed = feed_from(train)
-        self.graph = StepGraph(self._train_batches, self._all_changes, lambda steps: self.feed.supplied(steps))
+        supplied = lambda steps: self.feed.supplied(steps)  # noqa: E731
+        self.graph = StepGraph(self._train_batches, self._all_changes, supplied, self.long_steps_together)
 
     def enter(self, phase: int) -> None:
         """Begin a phase, with a fresh optimiser."""

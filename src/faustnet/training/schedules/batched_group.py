@@ -2,13 +2,12 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from faustnet.methods import LocalMethod
-from faustnet.nn.batched import BatchedLayers, StackedParameter
+from faustnet.nn.batched import FIRST_WEIGHT, BatchedLayers, StackedParameter
 from faustnet.nn.layers import Layer
 from faustnet.training.optimisers import Optimiser
 from faustnet.training.schedules.groups import LayerGroup
@@ -17,8 +16,9 @@ from faustnet.training.schedules.groups import LayerGroup
 class BatchedGroup(LayerGroup):
     """Layers of one kind, computed as one.
 
-    A parameter is updated as soon as its gradient is there. On a GPU that happens in a side stream, while other gradients
-    are being computed: the update needs memory bandwidth, the gradients arithmetic.
+    A parameter is updated as soon as its gradient is there. On a GPU that happens in side streams, while others are being
+    computed: an update needs memory bandwidth, products need arithmetic. The stream of the group itself computes and updates
+    the largest weights.
     """
 
     buffers: list[Tensor]  # the layers' inputs (n, R, inputs), or those of the first layer and of the others
@@ -35,8 +35,8 @@ class BatchedGroup(LayerGroup):
             state = [torch.zeros_like(parameter.master) for _ in slots]
             self.state.append((slots, state))
             parameter.working.register_post_accumulate_grad_hook(functools.partial(self._update, parameter, state))
-            parameter.update = functools.partial(self._update_matrix, parameter, state)
-        self.largest = max(self.trained, key=lambda parameter: parameter.master.numel(), default=None)
+            update = self._update_bias if parameter is batched.bias else self._update_matrix
+            parameter.update = functools.partial(update, parameter, state)
         master = batched.parameters[0].master
         self.ones = torch.ones(len(layers), dtype=master.dtype, device=master.device)
 
@@ -58,21 +58,28 @@ class BatchedGroup(LayerGroup):
     def converted(self, rows: Tensor) -> Tensor:
         return rows.flatten(1).to(self.batched.dtype)
 
+    @property
+    def streams(self) -> list[torch.cuda.Stream]:
+        first = self.batched.first_side.stream
+        return super().streams if first is None else [*super().streams, first]
+
     def wait_for(self, before: LayerGroup) -> None:
-        if self.stream is not None and before.output_ready is not None:
-            self.stream.wait_event(before.output_ready)
-        else:
+        if before.output_ready is None:
             super().wait_for(before)
+            return
+        for stream in self.streams:
+            stream.wait_event(before.output_ready)
 
     def receive(self, rows: Tensor, in_place: bool) -> None:
         if in_place:
             self.buffers[0][0] = self.converted(rows)
             self.rows = list(self.buffers)
             return
-        first = self.converted(rows).unsqueeze(0)
         if self.batched.separate_first:
-            self.rows = [first, self.moved]
+            with self.batched.first_side.go_on():
+                self.rows = [self.converted(rows).unsqueeze(0), self.moved]
         else:
+            first = self.converted(rows).unsqueeze(0)
             self.rows = [torch.cat([first, self.moved]) if len(self) > 1 else first]
 
     @torch.no_grad()
@@ -95,24 +102,39 @@ class BatchedGroup(LayerGroup):
         if in_place and len(self) > 1:
             self.moved = self._others(self.buffers).copy_(self.moved)
 
+    def finish(self) -> None:
+        self.batched.first_side.join()
+
     def _update_matrix(self, parameter: StackedParameter, state: list[Tensor], by_output: Tensor, rows: Tensor) -> None:
-        """Compute the gradient of n matrices, and update them. The group's stream computes only the largest one, and goes
-        on with the backward pass."""
-        side = self.batched.side
-        side.keep(by_output, rows)
-        with nullcontext() if parameter is self.largest else side.fork():
-            gradient = torch.bmm(by_output.mT, rows)
-        self._update_by(parameter, state, gradient)
+        """Compute the gradient of n matrices, and update them."""
+        if parameter.name != FIRST_WEIGHT:
+            side = self.batched.side
+        elif self.batched.separate_first and parameter.layers.start == 0:
+            side = self.batched.first_side
+        else:
+            self._update_by(parameter, state, torch.bmm(by_output.mT, rows))
+            return
+        side.keep(by_output, rows, self.factors)
+        with side.fork():
+            self._update_by(parameter, state, torch.bmm(by_output.mT, rows))
+
+    def _update_bias(self, parameter: StackedParameter, state: list[Tensor], by_output: Tensor) -> None:
+        """Compute the gradient of n biases, which a kernel leaves to this, and update them."""
+        from faustnet.nn import kernels
+
+        self.batched.side.keep(by_output)
+        with self.batched.side.fork():
+            self._update_by(parameter, state, kernels.sum_rows(by_output))
 
     def _update(self, parameter: StackedParameter, state: list[Tensor], working: Tensor) -> None:
-        if working.grad is not None:  # that of a matrix has been used already
-            self._update_by(parameter, state, working.grad)
+        """Update a parameter whose gradient autograd has computed."""
+        if working.grad is not None:  # others were updated by the backward pass
+            self.batched.side.keep(working.grad)
+            with self.batched.side.fork():
+                self._update_by(parameter, state, working.grad)
 
     def _update_by(self, parameter: StackedParameter, state: list[Tensor], gradient: Tensor) -> None:
-        self.batched.side.keep(gradient)
-        with self.batched.side.fork():
-            factors = self.factors[parameter.layers]
-            self.optimiser.update(parameter.master, gradient, state, factors, parameter.copy)
+        self.optimiser.update(parameter.master, gradient, state, self.factors[parameter.layers], parameter.copy)
 
     def clear_gradients(self) -> None:
         for parameter in self.trained:

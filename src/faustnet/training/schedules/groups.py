@@ -44,11 +44,17 @@ class LayerGroup(ABC):
         """Return rows as the first layer takes them, ahead of `receive`. (R, …)"""
         return rows
 
+    @property
+    def streams(self) -> list[torch.cuda.Stream]:
+        """The streams that use the group's inputs."""
+        return [self.stream] if self.stream else []
+
     def wait_for(self, before: "LayerGroup") -> None:
         """Let the work of the next step wait for the output of the group before. A body may change its input in place, so
         it also waits until that group has used it."""
-        if self.stream is not None and before.stream is not None:
-            self.stream.wait_stream(before.stream)
+        for stream in self.streams:
+            assert before.stream is not None
+            stream.wait_stream(before.stream)
 
     @abstractmethod
     def receive(self, rows: Structure, in_place: bool) -> None:
@@ -63,6 +69,9 @@ class LayerGroup(ABC):
     def train(self, method: LocalMethod, labels: Tensor, factors: Tensor, totals: Tensor, in_place: bool) -> None:
         """Train each layer on its input, move activations on to the next layer, and add the losses of the active layers to
         the totals. (n, B), (n, 4), (n,)"""
+
+    def finish(self) -> None:  # noqa: B027
+        """Let the group's stream wait for all work of the steps so far."""
 
     @abstractmethod
     def clear_gradients(self) -> None:

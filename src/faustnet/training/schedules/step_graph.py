@@ -11,8 +11,8 @@ from faustnet.errors import FaustnetError
 from faustnet.system.randomness import unchanged_generators
 
 WARM_UP = 3  # repetitions before recording, which are undone
-STEPS = 8  # recorded together,
-SHORT = 2.0  # if one step takes fewer milliseconds
+STEPS = 8  # recorded together, if one step takes fewer milliseconds than
+SHORT = 2.0
 
 
 class StepTable:
@@ -54,7 +54,7 @@ class StepTable:
 class StepGraph:
     """Work that is done in every step. On a GPU, one repetition is recorded as a CUDA graph and replayed. If it is short,
     `STEPS` repetitions are recorded as one graph too, and replayed when that many are due, because the GPU is idle for a
-    while between two replays.
+    while between two replays; if it is long, `long` repetitions are.
 
     `work(n)` does it n times. `changes()` returns all tensors that it changes; recording leaves them unchanged. The context
     manager `supplied(n)` makes sure that the inputs of n repetitions are available.
@@ -65,8 +65,9 @@ class StepGraph:
         work: Callable[[int], None],
         changes: Callable[[], Sequence[Tensor]],
         supplied: Callable[[int], AbstractContextManager[None]],
+        long: int = 1,
     ):
-        self.work, self.changes, self.supplied = work, changes, supplied
+        self.work, self.changes, self.supplied, self.long = work, changes, supplied, long
         self.recorded = False
         self.due = 0
         self.clear()
@@ -98,11 +99,10 @@ class StepGraph:
         elif times == 1:
             warm_up(functools.partial(self.work, 1), self.changes())
             self.recordings[1] = Recording(functools.partial(self.work, 1))
-            if self.recordings[1].milliseconds(self.changes()) < SHORT:
-                self.together = STEPS
+            self.together = STEPS if self.recordings[1].milliseconds(self.changes()) < SHORT else self.long
             self.recordings[1]()
         else:
-            self.recordings[times] = Recording(functools.partial(self.work, times))
+            self.recordings[times] = Recording(functools.partial(self.work, times), self.recordings[1])
             self.recordings[times]()
 
 
@@ -129,14 +129,20 @@ def unchanged(tensors: Sequence[Tensor]) -> Iterator[None]:
 
 
 class Recording:
-    """One CUDA graph of some work, replayed by calling it. It keeps the work, whose tensors the graph uses in place."""
+    """One CUDA graph of some work, replayed by calling it. It keeps the work, whose tensors the graph uses in place.
 
-    def __init__(self, work: Callable[[], None]):
+    Nothing outlives a replay but what the work changes, so that recordings of the same work share the rest of their memory.
+    """
+
+    graph: torch.cuda.CUDAGraph
+
+    def __init__(self, work: Callable[[], None], shares: "Recording | None" = None):
         self.work = work
+        pool = shares.graph.pool() if shares else None
         self.graph = torch.cuda.CUDAGraph()
         # Another thread may copy images meanwhile; "thread_local" does not restrict it.
         try:
-            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(self.graph, pool, capture_error_mode="thread_local"):
                 work()
         except torch.OutOfMemoryError:
             raise

@@ -17,9 +17,6 @@ from faustnet.training.schedules.base import Schedule, local
 from faustnet.training.schedules.batched_group import BatchedGroup
 from faustnet.training.schedules.groups import LayerGroup, OwnOptimiserLayer, SingleLayer
 
-PARTS = {"cuda": 2}  # in which layers of one kind are computed, by the type of the device,
-LEAST_LAYERS = 6  # if there are this many of them
-
 
 class Wavefront(Schedule):
     """In step t, layer i works on batch t − i. Later layers send nothing back, and the activation that a layer passes on was
@@ -34,6 +31,7 @@ class Wavefront(Schedule):
     """
 
     name = "wavefront"
+    long_steps_together = 2  # every other step, outputs become inputs without a copy
 
     def __init__(self, method: Method, train: Source, optimiser: AnyOptimiser):
         super().__init__(method, train, optimiser)
@@ -45,8 +43,7 @@ class Wavefront(Schedule):
 
     def _set_up(self) -> None:
         numbered = list(enumerate(self.method.network))
-        alike = [list(members) for _, members in groupby(numbered, key=lambda pair: self._group_key(*pair))]
-        groups = [part for members in alike for part in self._parts(members)]
+        groups = [list(members) for _, members in groupby(numbered, key=lambda pair: self._group_key(*pair))]
         if isinstance(self.optimiser, OwnOptimiser):
             units = [list(layer.parameters()) for layer in self.method.network]
             self.updates = self.optimiser.updates(self.method, units)
@@ -63,15 +60,6 @@ class Wavefront(Schedule):
         batches = self.local.has_batched_loss and not isinstance(self.optimiser, OwnOptimiser)
         key = batch_key(layer) if batches else None
         return number if key is None else key
-
-    def _parts(self, members: list[tuple[int, Layer]]) -> list[list[tuple[int, Layer]]]:
-        """Split layers that could be computed together into parts with about equally many weights."""
-        count = PARTS.get(self.device.type, 1) if len(members) >= LEAST_LAYERS else 1
-        weights = torch.tensor([sum(parameter.numel() for parameter in layer.parameters()) for _, layer in members])
-        middle = weights.cumsum(0) - weights / 2  # of each layer, among all weights
-        part = (middle / weights.sum() * count).long().tolist()
-        parts = [[member for member, own in zip(members, part, strict=True) if own == number] for number in range(count)]
-        return [members for members in parts if members]
 
     def _group(self, members: list[tuple[int, Layer]]) -> LayerGroup:
         first, layers = members[0][0], [layer for _, layer in members]
@@ -153,8 +141,8 @@ class Wavefront(Schedule):
         working = [group for group in self.groups if self._works(group)]
         self.position += 1
         for group in working:
-            if group.stream:
-                group.stream.wait_stream(torch.cuda.current_stream(self.device))  # for what was fetched
+            for stream in group.streams:
+                stream.wait_stream(torch.cuda.current_stream(self.device))  # for what was fetched
             with torch.cuda.stream(group.stream):
                 if group.first == 0:
                     group.receive(rows, in_place=False)
@@ -183,12 +171,15 @@ class Wavefront(Schedule):
     @contextmanager
     def _side_by_side(self) -> Iterator[None]:
         """Let the groups' streams start after all earlier work, and all later work wait for them."""
-        streams = [group.stream for group in self.groups if group.stream]
-        for stream in streams:
-            stream.wait_stream(torch.cuda.current_stream(self.device))
+        for group in self.groups:
+            for stream in group.streams:
+                stream.wait_stream(torch.cuda.current_stream(self.device))
         yield
-        for stream in streams:
-            torch.cuda.current_stream(self.device).wait_stream(stream)
+        for group in self.groups:
+            if group.stream:
+                with torch.cuda.stream(group.stream):
+                    group.finish()
+                torch.cuda.current_stream(self.device).wait_stream(group.stream)
 
     def _changes(self) -> list[Tensor]:
         return [tensor for group in self.groups for tensor in group.changes()]
