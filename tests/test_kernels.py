@@ -139,12 +139,21 @@ def test_the_norm_kernel_refuses_a_second_derivative() -> None:
         first.sum().backward()
 
 
+def stored(tensor: Tensor, last: bool) -> Tensor:
+    """Return weights of convolutions in single precision, with the channels last in memory. (n, out, in, h, w)"""
+    tensor = tensor.float().to(DEVICE)
+    return tensor.movedim(2, -1).contiguous().movedim(-1, 2) if last else tensor
+
+
+@pytest.mark.parametrize(("shape", "last"), [((3, 40, 50), False), ((3, 6, 5, 3, 3), False), ((3, 6, 5, 3, 3), True)])
 @pytest.mark.parametrize(("name", "momentum"), [("adam", 0.9), ("adamw", 0.9), ("sgd", 0.0), ("sgd", 0.9)])
-def test_the_update_kernel_is_the_formula(name: str, momentum: float, calls_of: Calls) -> None:
+def test_the_update_kernel_is_the_formula(
+    name: str, momentum: float, shape: tuple[int, ...], last: bool, calls_of: Calls
+) -> None:
     settings = OptimiserSettings(name, weight_decay=0.1, momentum=momentum)
     torch.manual_seed(0)
-    exact = torch.randn(3, 40, 50, dtype=torch.float64)
-    rough = exact.float().to(DEVICE)
+    exact = torch.randn(shape, dtype=torch.float64)
+    rough = stored(exact, last)
     copy = rough.bfloat16()
     optimiser = settings.create()
     theirs, ours = ([torch.zeros_like(weight) for _ in optimiser.slots(2)] for weight in (exact, rough))
@@ -152,7 +161,7 @@ def test_the_update_kernel_is_the_formula(name: str, momentum: float, calls_of: 
     for step in range(1, 6):
         rates, active = torch.full((3,), 0.01, dtype=torch.float64), torch.tensor([True, step > 3, True])
         factors = optimiser.factors(rates, torch.full((3,), step), active)
-        gradient = torch.randn(3, 40, 50, dtype=torch.float64)
+        gradient = torch.randn(shape, dtype=torch.float64)
         optimiser.update(exact, gradient, theirs, factors, exact)
         optimiser.update(rough, gradient.float().to(DEVICE), ours, factors.to(DEVICE), copy)
     assert len(calls) == 5
@@ -172,12 +181,8 @@ def test_the_kernels_of_muon_are_the_formula(shape: tuple[int, ...], last: bool,
     optimiser = OptimiserSettings("muon", learning_rate=0.1, weight_decay=0.1).create()
     exact, theirs = torch.randn(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
     start = exact.clone()
-
-    def stored(tensor: Tensor) -> Tensor:
-        tensor = tensor.float().to(DEVICE)
-        return tensor.movedim(2, -1).contiguous().movedim(-1, 2) if last else tensor
-
-    rough, ours, copy = stored(exact), stored(theirs), stored(exact).bfloat16()
+    rough, ours = stored(exact, last), stored(theirs, last)
+    copy = rough.bfloat16()
     calls = calls_of("move")
     for step in range(4):
         gradient = torch.randn(shape, dtype=torch.float64)

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 PIXELS, CHANNELS = 32, 128  # per tile
-STRIPS = 512  # parts of the pixels that sums are computed of, at most
+STRIPS = 256  # parts of the pixels that sums are computed of, at most
 LEAST = 128  # pixels of a strip, at least
-STAGES = 1  # of loads ahead in loops
+STAGES = 3  # tiles that a loop loads ahead
 FEW = 8  # channels per program that adds up strips
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -67,11 +68,14 @@ def update(weight: Tensor, gradient: Tensor, memory: Sequence[Tensor], factors: 
     """Take one optimiser step for n layers in place.
 
     The new weights are also written to `copy`, unless it is `weight` itself. Layers whose last factor is 0 are left
-    unchanged. All tensors (n, …), except factors (n, 4), float64: see `Optimiser.factors`.
+    unchanged. All tensors (n, …), except factors (n, 4), float64: see `Optimiser.factors`. Weights, memory and copy have the
+    same order of memory, without gaps.
     """
     layers, length = len(weight), weight[0].numel()
+    if gradient.stride() != weight.stride():  # values are found by their place in memory
+        gradient = torch.empty_like(weight, dtype=gradient.dtype).copy_(gradient)
     first, second = (*memory, weight, weight)[:2]
     _update[(triton.cdiv(length, BLOCK), layers)](
-        weight, gradient.contiguous(), first, second, factors, copy, length, *rule.numbers,
+        weight, gradient, first, second, factors, copy, length, *rule.numbers,
         MEMORY=len(memory), DECOUPLED=rule.decoupled, COPY=copy is not weight, SIZE=BLOCK,
     )  # fmt: skip

@@ -60,7 +60,7 @@ class BatchedGroup(LayerGroup):
 
     @property
     def streams(self) -> list[torch.cuda.Stream]:
-        first = self.batched.first_side.stream
+        first = self.batched.first_side.stream if self.batched.separate_first else None
         return super().streams if first is None else [*super().streams, first]
 
     def wait_for(self, before: LayerGroup) -> None:
@@ -112,7 +112,9 @@ class BatchedGroup(LayerGroup):
         elif self.batched.separate_first and parameter.layers.start == 0:
             side = self.batched.first_side
         else:
-            self._update_by(parameter, state, torch.bmm(by_output.mT, rows))
+            gradient = torch.bmm(by_output.mT, rows)
+            self.batched.first_side.wait()  # one update after the other: the first layer goes on during the second
+            self._update_by(parameter, state, gradient)
             return
         side.keep(by_output, rows, self.factors)
         with side.fork():
