@@ -18,7 +18,8 @@ import beyond
 import class_counts
 import measurements
 import new_classes
-import performance
+import performance_files
+import performance_summary
 import predsim
 from estimator import lines
 from faustnet.report.paper import TITLES
@@ -153,7 +154,7 @@ def pages() -> dict[Path, str]:
             {
                 "table1": table1_in_short(cells),
                 "best": beyond.in_short(_read("best.json")),
-                "starts": performance.starts_in_short(performance.results()),
+                "speed": performance_summary.speed_in_short(performance_files.read()),
             },
         ),
         **with_tables(ROOT / "docs/scikit-learn.md", {"estimator": "\n".join(lines(_read("estimator.json")))}),

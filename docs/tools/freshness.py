@@ -25,7 +25,7 @@ def pages() -> Iterator[tuple[Path, str, str]]:
         for path, text in runpy.run_path(str(ROOT / script))["pages"]().items():
             yield path, text, f"python {script}"
     page = performance.PAGE
-    yield page, performance.with_tables(_read(page), performance.results()), "python benchmarks/performance.py"
+    yield page, performance.with_tables(_read(page), performance.read()), "python benchmarks/performance.py"
     page = ranks_page.PAGE
     yield page, ranks_page.with_tables(_read(page), ranks.read(ranks.RESULTS)), "python benchmarks/ranks_page.py"
     found = json.loads(_read(ROOT / "results" / "animation.json"))
