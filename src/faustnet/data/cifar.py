@@ -4,9 +4,11 @@ data needs are allowed, and the functions of numpy that a file refers to are rec
 import io
 import pickle
 import pickletools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from struct import calcsize, unpack_from
 from typing import Any
 
 import numpy as np
@@ -113,10 +115,14 @@ class _Operations(dict[int, Any]):
         self.limit = self.left = limit
 
     def __getitem__(self, code: int) -> Any:
-        self.left -= 1
+        self.spend(1)
+        return super().__getitem__(code)
+
+    def spend(self, count: int) -> None:
+        """Count operations."""
+        self.left -= count
         if self.left < 0:
             raise ValueError(f"it has more than {self.limit:,} operations")
-        return super().__getitem__(code)
 
     def __missing__(self, code: int) -> Any:
         name = NAMES.get(code, f"0x{code:02x}")
@@ -125,8 +131,9 @@ class _Operations(dict[int, Any]):
 
 class _Unpickler(pickle._Unpickler):  # in Python: the one in C allocates memory for any index of its memo
     def __init__(self, pickled: bytes, operations: int):
-        super().__init__(io.BytesIO(pickled), encoding="latin1")
-        vars(self)["dispatch"] = _Operations(operations)  # replaces that of the class
+        self.pickled, self.file = pickled, io.BytesIO(pickled)
+        super().__init__(self.file, encoding="latin1")
+        self.operations = vars(self)["dispatch"] = _Operations(operations)  # replaces that of the class
 
     def find_class(self, module: str, name: str) -> Any:
         if f"{module}.{name}" not in FUNCTIONS:
@@ -137,6 +144,56 @@ class _Unpickler(pickle._Unpickler):  # in Python: the one in C allocates memory
 NAMES = {ord(operation.code): operation.name for operation in pickletools.opcodes}
 ALLOWED: dict[int, Any] = {code: pickle._Unpickler.dispatch[code] for code, name in NAMES.items() if name in OPERATIONS}
 ALLOWED[pickle.EMPTY_DICT[0]] = lambda unpickler: unpickler.append(_Table())
+
+
+def _load_several(load_one: Callable[[_Unpickler], None], unpickler: _Unpickler) -> None:
+    """Load the present operation and those after it, as far as they are strings, small integers and entries of the memo.
+
+    Nearly all operations of a batch are, and one by one they would take most of the time of reading. Other cases, such as
+    a frame or a string that is longer than the file, are left to `load_one`.
+    """
+    content, view, left = unpickler.pickled, memoryview(unpickler.pickled), unpickler.operations.left
+    at, end, done = unpickler.file.tell() - 1, len(content), 0
+    if unpickler._unframer.current_frame is not None:  # type: ignore[attr-defined]
+        return load_one(unpickler)
+    stack, memo = unpickler.stack, unpickler.memo  # type: ignore[attr-defined]
+    while at + LONGEST <= end and done <= left:
+        code = content[at]
+        if code == BININT1:
+            stack.append(content[at + 1])
+            at += 2
+        elif code == BINPUT:
+            memo[content[at + 1]] = stack[-1]
+            at += 2
+        elif code == LONG_BINPUT:
+            memo[unpack_from("<I", content, at + 1)[0]] = stack[-1]
+            at += 5
+        elif code in STRINGS:
+            form, encoding, errors = STRINGS[code]
+            start = at + 1 + calcsize(form)
+            stop = start + unpack_from(form, content, at + 1)[0]
+            if not start <= stop <= end:
+                break
+            stack.append(str(view[start:stop], encoding, errors))
+            at = stop
+        else:
+            break
+        done += 1
+    if not done:
+        return load_one(unpickler)
+    unpickler.file.seek(at)
+    unpickler.operations.spend(done - 1)  # the first one is counted already
+
+
+BININT1, BINPUT, LONG_BINPUT = pickle.BININT1[0], pickle.BINPUT[0], pickle.LONG_BINPUT[0]
+STRINGS = {  # format of the length, encoding, and what is done about errors
+    pickle.BINUNICODE[0]: ("<I", "utf-8", "surrogatepass"),
+    pickle.BINSTRING[0]: ("<i", "latin1", "strict"),
+    pickle.SHORT_BINSTRING[0]: ("<B", "latin1", "strict"),
+}
+LONGEST = 5  # bytes of these operations, at most, without the characters of a string
+for _code in (BININT1, BINPUT, LONG_BINPUT, *STRINGS):
+    ALLOWED[_code] = partial(_load_several, ALLOWED[_code])
 
 
 def _images(array: _Call, form: BatchFormat) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Built-in data sets: where their files are stored and downloaded from, and what they must contain."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 CIFAR10_MD5 = "c58f30108f718f92721af3b95e74349a"
 CIFAR100_URL = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
 CIFAR100_MD5 = "eb9058c3a382ffc7106e4002c42a8d85"
+READERS = 2  # batches of CIFAR-10 read at once: one file is read while the pickle of another is interpreted
 CIFAR100_IMAGES = {"train": 50_000, "test": 10_000}  # by file name
 
 
@@ -103,7 +105,9 @@ def cifar10(data_dir: Path | None, url: str = CIFAR10_URL, md5: str = CIFAR10_MD
     names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
     if not all((folder / name).exists() for name in names):
         _fetch_folder(folder, [*names, "batches.meta"], folder.with_name("cifar-10-python.tar.gz"), url, md5)
-    pixels, labels = map(np.concatenate, zip(*(read_batch(folder / name) for name in names), strict=True))
+    with ThreadPoolExecutor(READERS) as readers:
+        batches = list(readers.map(read_batch, [folder / name for name in names]))
+    pixels, labels = map(np.concatenate, zip(*batches, strict=True))
     images, numbers = torch.from_numpy(pixels).view(-1, 3, 32, 32), torch.from_numpy(labels).long()
     train, test = (Images(images[part], numbers[part]) for part in (slice(50_000), slice(50_000, None)))
     return DataSet("cifar10", CIFAR10_NAMES, train, test)
