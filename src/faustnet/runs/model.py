@@ -24,6 +24,7 @@ from faustnet.runs.recipes import DataSettings, Recipe, as_table, recipe_from
 from faustnet.runs.tensor_file import read_tensors, unpack
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import (
+    Evaluation,
     all_scores,
     chunks,
     collect_answers,
@@ -281,16 +282,7 @@ class Model:
         faust = self._faust("Early exit") if early_exit else None
         answers = collect_answers(self.method, source, layers)
         exits = {"early_exit": [asdict(line) for line in early_exits_of(faust, answers)]} if faust else {}
-        weights = self.method.weights
-        return {
-            "voters": self.method.voters,
-            "layers": None if layers is None else list(layers),
-            "weights": None if set(weights) == {1.0} else list(weights),
-            **asdict(evaluation_of(self.method, answers)),
-            "class_names": self.class_names,
-            "seconds_per_image": seconds_per_image(self.method, source),
-            **exits,
-        }
+        return {**with_cost(self, evaluation_of(self.method, answers), source, layers), **exits}
 
     def to_bytes(self) -> bytes:
         """Return the contents of a model file: safetensors, with the recipe and the classes in its header."""
@@ -323,6 +315,22 @@ class Model:
             method = recipe.build_method(state["shape"], len(state["class_names"])).to(_dtype(old))
         method.load_state_dict(current_names(old.state_dict(), method))
         vars(self).update(state, recipe=recipe, method=method.eval())
+
+
+def with_cost(
+    model: Model, evaluation: Evaluation, source: ImageSource, layers: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """Return an evaluation by these layers, and the cost of a prediction, which is measured on these images, as values for
+    JSON."""
+    weights = model.method.weights
+    return {
+        "voters": model.method.voters,
+        "layers": None if layers is None else list(layers),
+        "weights": None if set(weights) == {1.0} else list(weights),
+        **asdict(evaluation),
+        "class_names": model.class_names,
+        "seconds_per_image": seconds_per_image(model.method, source),
+    }
 
 
 def _unpickled(values: dict[str, Any]) -> Model:

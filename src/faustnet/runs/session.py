@@ -15,7 +15,7 @@ from faustnet.nn.warm_up import starting
 from faustnet.runs.confusion import stored_matrix
 from faustnet.runs.continuation import check_schedule
 from faustnet.runs.folder import METRICS, MODEL, START, Run
-from faustnet.runs.model import Model
+from faustnet.runs.model import Model, with_cost
 from faustnet.runs.own import OwnMethod
 from faustnet.runs.recipes import Recipe, differences
 from faustnet.runs.start import started, starting_model
@@ -229,7 +229,10 @@ def _open_to_resume(folder: Path, recipe: Recipe, change_epochs: bool) -> Run:
 
 def _write_result(run: Run, model: Model, trainer: TrainingLoop, test: Images) -> None:
     """Write the history, the model and its metrics on the test images, and remove the checkpoints."""
-    result = model.measure(test.to(trainer.device))
+    if trainer.evaluation is not None and not model.recipe.training.validation:  # of the test images, after the last epoch
+        result = with_cost(model, trainer.evaluation, model.source(test.to(trainer.device)))
+    else:
+        result = model.measure(test.to(trainer.device))
     history = trainer.history
     metrics = {
         "test_accuracy": result.pop("accuracy"),

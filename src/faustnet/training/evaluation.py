@@ -17,7 +17,8 @@ from faustnet.nn.search import Decisions
 CPU_CHUNK, GPU_CHUNK = 2000, 10_000  # images scored at once, at most
 MAX_VALUES = 2**28  # values of these images in one layer, at most
 MAX_SCORES = 2**22  # their scores by one voter, at most
-TIMED_PREDICTIONS = 5
+FEWEST, MOST = 2, 5  # predictions that are timed: few if they take
+TIMED_SECONDS = 0.1  # together, because other work on the machine changes long times less
 LBFGS_ITERATIONS = 100
 ROUNDING = 1e-9  # because (1 − 0.9) · 10 is slightly less than 1
 
@@ -228,13 +229,14 @@ def seconds_per_image(method: Method, images: Source) -> float:
     """Return the time per image of predicting a chunk of images: the shortest of a few measurements, because other work on
     the machine can only make them longer."""
     chunk = images.plain(chunks(images, method)[0])
-    times = []
+    times: list[float] = []
     with evaluating(method):
-        for _ in range(TIMED_PREDICTIONS + 1):
+        method.predict(chunk).cpu()  # the first one takes longer; .cpu() waits for the device
+        while len(times) < FEWEST or (len(times) < MOST and sum(times) < TIMED_SECONDS):
             begin = time.perf_counter()
-            method.predict(chunk).cpu()  # .cpu() waits for the device
+            method.predict(chunk).cpu()
             times.append(time.perf_counter() - begin)
-    return min(times[1:]) / len(chunk)
+    return min(times) / len(chunk)
 
 
 def accuracy(predicted: Tensor, labels: Tensor) -> float:

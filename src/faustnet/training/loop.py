@@ -18,7 +18,7 @@ from faustnet.system.randomness import generator_states, seeded, set_generator_s
 from faustnet.training.checks import check_trainable
 from faustnet.training.diagnosis import Diagnosis
 from faustnet.training.distributed import Communicator, RankGrid, RankPart, SingleProcess
-from faustnet.training.evaluation import evaluate, evaluating
+from faustnet.training.evaluation import Evaluation, evaluate, evaluating
 from faustnet.training.history import Epoch
 from faustnet.training.optimisers import AnySettings
 from faustnet.training.schedules import SCHEDULES, Schedule, Sequential
@@ -81,6 +81,7 @@ class TrainingLoop:
         self.rate = 0.0  # of the last step
         self.stopping = False
         self.warning: str | None = None  # about the last epoch
+        self.evaluation: Evaluation | None = None  # of the method as it is now, on `held_out`
         with seeded(seed + 1, self.device):  # the weights were drawn from `seed`
             method.start(train)
             self._generators = generator_states(self.device)
@@ -162,6 +163,7 @@ class TrainingLoop:
         the device."""
         self.method.train()
         self.method.mark_ready(False)
+        self.evaluation = None
         begin = time.perf_counter()
         epoch, size = len(self.history), self.settings.batch_size
         shuffle = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
@@ -225,7 +227,9 @@ class TrainingLoop:
             self.method.make_ready(self.train)
         layers, begun = len(self.method.network), self.schedule.layers.stop
         by_layer = len(self.method.voters) == layers
-        result = evaluate(self.method, self.held_out, range(1, begun + 1) if by_layer and begun < layers else None)
+        some = range(1, begun + 1) if by_layer and begun < layers else None
+        result = evaluate(self.method, self.held_out, some)
+        self.evaluation = result if some is None else None
         known = begun if by_layer else len(self.method.voters)
         alone, first = (
             [value if number < known else None for number, value in enumerate(values)]
@@ -255,6 +259,7 @@ class TrainingLoop:
                 group, rest = name.split(".", 1)
                 groups[group][rest] = tensor
         self.method.load_state_dict(current_names(groups["method"], self.method))
+        self.evaluation = None
         self.history = [Epoch(**epoch) for epoch in facts["history"]]
         self.batch, self.seconds = int(facts["batch"]), float(facts["seconds"])
         if len(self.history) > self.epochs or not 0 <= self.batch < self.batches:
