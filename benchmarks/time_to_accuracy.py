@@ -1,6 +1,6 @@
 """Measure how many seconds of training an accuracy on CIFAR-10 takes, by FAUST and by backprop, side by side on one GPU.
 
-    python benchmarks/time_to_accuracy.py results/time-to-accuracy-h200.json --data-dir DIR [--only cnn:12]
+    python benchmarks/time_to_accuracy.py results/time-to-accuracy-h200.json --data-dir DIR [--only cnn:15]
 
 Each arm is an included recipe with other numbers of epochs, and where it says so other settings. The seconds are those of
 the training steps, with the recording of CUDA graphs and without evaluations; the accuracy is that of the last epoch on the
@@ -29,7 +29,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "cnn-large": ("best/cifar10/cnn-large", CHEAP | {"optimiser.learning_rate": 0.02}),
     "cnn-large-backprop": ("best/cifar10/cnn-large-backprop", {}),
 }
-WANTED = ("cnn:12", "cnn-backprop:17", "cnn:24", "cnn-backprop:24", "cnn-large:70", "cnn-large-backprop:70")
+WANTED = ("cnn:15", "cnn-backprop:18", "cnn-large:50", "cnn-large-backprop:58")
 
 
 def measured(arm: str, epochs: int, seed: int, data_dir: Path | None) -> dict[str, Any]:
@@ -69,12 +69,13 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--data-dir", type=Path, help="folder of the data set")
     parser.add_argument("--only", nargs="+", default=WANTED, help="arms and numbers of epochs, ARM:EPOCHS")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--first-seed", type=int, default=0)
     given = parser.parse_args()
     found = json.loads(given.file.read_text()) if given.file.exists() else {"runs": []}
     found["environment"] = environment(torch.device("cuda"), seed=0)
     known = {(line["arm"], line["epochs"], line["seed"]) for line in found["runs"]}
-    for seed in range(given.seeds):
+    for seed in range(given.first_seed, given.first_seed + given.seeds):
         for arm, epochs in ((arm, int(epochs)) for arm, epochs in (one.split(":") for one in given.only)):
             if (arm, epochs, seed) not in known:
                 found["runs"].append(measured(arm, epochs, seed, given.data_dir))

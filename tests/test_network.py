@@ -83,3 +83,18 @@ def test_a_gpu_is_started_in_a_thread_which_has_ended_afterwards(monkeypatch: py
 def test_what_is_wrong_with_a_gpu_is_no_error_before_it_is_used() -> None:
     warm_up._start(torch.device("cpu"))
     warm_up._start(torch.device("hpu"))  # PyTorch has no such device here
+
+
+def test_losses_of_at_most_four_dense_layers_are_computed_together() -> None:
+    network = embedding_network(TWELVE, NetworkSettings((8,) * 6, 5))
+    assert network.loss_groups == [range(4), range(4, 6)]
+
+
+def test_grouped_convolutional_layers_are_no_larger_than_the_largest_layer() -> None:
+    settings = NetworkSettings((4, 4, 8, 8, 8), 5, kind="vgg", pools=(2, 3, 4), head=4)
+    network = embedding_network((3, 16, 16), settings)
+    groups = network.loss_groups
+    assert [number for group in groups for number in group] == list(range(5))
+    assert any(len(group) > 1 for group in groups)
+    sizes = [sum(values) for values in network._output_values]
+    assert all(sum(sizes[number] for number in group) <= max(sizes) for group in groups)

@@ -82,15 +82,18 @@ def base(device: torch.device) -> Case:
 
 
 def measure_steps(bench: Bench) -> Entries:
-    """Measure steps by depth; on a GPU also in other precisions, and backprop with torch.compile."""
+    """Measure steps by depth; on a GPU also in other precisions, with many classes, and backprop with torch.compile."""
     device = bench.device
     cases = {"steps": [replace(base(device), layers=layers) for layers in DEPTHS[device.type]]}
     if device.type == "cuda":
-        others = [Case(layers=layers, precision=name) for name in ("tf32", "float32") for layers in (4, 8, 16)]
-        many = [Case(classes=100), Case(classes=1000, classes_per_step="batch")]
-        cases |= {"steps_in_other_precisions": others, "steps_with_many_classes": many}
+        cases["steps_in_other_precisions"] = [Case(layers=layers, precision="tf32") for layers in (4, 8, 16)]
     lines = iter(bench.steps([case for group in cases.values() for case in group], bench.starts))
     found = {name: [next(lines) for _ in group] for name, group in cases.items()}
+    if device.type == "cuda":
+        found["steps_in_other_precisions"] += bench.steps([Case(layers=n, precision="float32") for n in (4, 8, 16)])
+        many: list[dict[str, Any]] = [{"classes": 10}, {"classes": 100}, {"classes": 1000, "classes_per_step": "batch"}]
+        kinds = [replace(case, **sizes) for case in (Case(), base(device)) for sizes in many]
+        found["steps_with_many_classes"] = bench.steps(kinds)
     if has_triton(device):
         for case, line in zip(cases["steps"], found["steps"], strict=True):
             if 4 <= case.layers <= 16:

@@ -17,7 +17,7 @@ from faustnet.nn.modules import BatchNorm, Linear
 from faustnet.nn.structure import Structure, activation, detached, tensors
 from faustnet.system.randomness import unchanged_generators
 
-LOSSES_AT_ONCE = 4  # dense layers whose losses are computed together
+LOSSES_AT_ONCE = 4  # layers, at most, whose losses are computed together
 
 
 class Network(nn.Module):
@@ -93,12 +93,22 @@ class Network(nn.Module):
     def embedding_sizes(self) -> list[int]:
         return [layer.embedding_size for layer in self]
 
-    @property
-    def losses_at_once(self) -> int:
-        """Number of layers whose losses are computed together. A loss consists of small operations, which take as long for
-        four layers as for one. But the activations of all layers of a group are in memory at once, so other layers than
-        dense ones are computed one by one."""
-        return LOSSES_AT_ONCE if all(batch_key(layer) is not None for layer in self) else 1
+    @cached_property
+    def loss_groups(self) -> list[range]:
+        """Consecutive layers whose losses are computed together. A loss consists of small operations, which take as long for
+        four layers as for one. But the activations of a group are in memory at once, so layers that are not dense are
+        grouped only if their activations need no more memory than those of the largest layer."""
+        if all(batch_key(layer) is not None for layer in self):
+            return [range(n, min(n + LOSSES_AT_ONCE, len(self))) for n in range(0, len(self), LOSSES_AT_ONCE)]
+        sizes = [sum(values) for values in self._output_values]
+        groups = [range(1)]
+        for number in range(1, len(self)):
+            longer = range(groups[-1].start, number + 1)
+            if len(longer) <= LOSSES_AT_ONCE and sum(sizes[longer.start : longer.stop]) <= max(sizes):
+                groups[-1] = longer
+            else:
+                groups.append(range(number, number + 1))
+        return groups
 
     @property
     def has_batch_norm(self) -> bool:
@@ -115,24 +125,29 @@ class Network(nn.Module):
                 found.append(count)
         return found
 
-    @cached_property
+    @property
     def peak_values(self) -> int:
         """Largest number of values that one row takes up in any module; prediction chooses its batch size by it."""
-        largest = 1
+        return max(1, *(max(values) for values in self._output_values))
+
+    @cached_property
+    def _output_values(self) -> list[list[int]]:
+        """Numbers of values that the modules of each layer return for one row, in evaluation mode."""
+        found: list[list[int]] = []
 
         def note(module: nn.Module, arguments: Any, output: Structure) -> None:
-            nonlocal largest
-            largest = max(largest, *(tensor.numel() for tensor in tensors(output)), 1)
+            found[-1] += [tensor.numel() for tensor in tensors(output)]
 
         hooks = [module.register_forward_hook(note) for module in self.layers.modules()]
         try:
             with self._one_row() as rows:
                 for layer in self:
+                    found.append([0])
                     rows, _ = layer(rows)
         finally:
             for hook in hooks:
                 hook.remove()
-        return largest
+        return found
 
     @contextmanager
     def _one_row(self) -> Iterator[Tensor]:

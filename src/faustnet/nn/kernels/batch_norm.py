@@ -159,7 +159,7 @@ class _BatchNormRelu(torch.autograd.Function):
         across = triton.cdiv(channels, CHANNELS)
         _moments[(strips, across)](maps, parts[0], parts[1], count, channels, strip, PIXELS, CHANNELS, STAGES)
         _combine[(triton.cdiv(channels, FEW),)](
-            parts[0], parts[1], mean, scale, count, channels, strip, strips, epsilon, triton.next_power_of_2(strips), FEW
+            parts[0], parts[1], mean, scale, count, channels, strip, strips, epsilon, STRIPS, FEW
         )
         output = torch.empty_like(maps)
         _normalise[(triton.cdiv(count, PIXELS), across)](
@@ -183,7 +183,7 @@ class _BatchNormRelu(torch.autograd.Function):
             *about, parts[0], parts[1], count, channels, strip, ctx.added, PIXELS, CHANNELS, STAGES
         )
         by_gain, by_offset = sums = gain.new_empty(2, channels, dtype=torch.float32)
-        _add_strips[(triton.cdiv(channels, FEW), 2)](parts, sums, channels, strips, triton.next_power_of_2(strips), FEW)
+        _add_strips[(triton.cdiv(channels, FEW), 2)](parts, sums, channels, strips, STRIPS, FEW)
         by_maps = torch.empty_like(maps)
         by_added = torch.empty_like(other) if ctx.added else by_maps
         _by_maps[(triton.cdiv(count, PIXELS), across)](

@@ -26,7 +26,8 @@ class Sequential(Schedule):
     def __init__(self, method: Method, train: Source, optimiser: AnyOptimiser, part: NetworkPart | None = None):
         super().__init__(method, train, optimiser)
         self.part = part or WholeNetwork(method)
-        self.losses_at_once = method.network.losses_at_once if getattr(method, "has_batched_loss", False) else 1
+        grouped = getattr(method, "has_batched_loss", False)
+        self.group_ends = {group[-1] for group in method.network.loss_groups} if grouped else set(self.part.layers)
 
     @property
     def about(self) -> str:
@@ -110,7 +111,7 @@ class Sequential(Schedule):
                 group = []
             group.append(embedding)
             del embedding
-            if len(group) == self.losses_at_once or number == self.part.layers[-1]:
+            if number in self.group_ends or number == self.part.layers[-1]:
                 yield self._loss(group, y, number + 1)
                 group = []
 
@@ -119,7 +120,8 @@ class Sequential(Schedule):
         assert isinstance(self.method, LocalMethod)
         layers = slice(end - len(embeddings), end)
         if self.method.has_batched_loss:
-            return self.method.batched_loss(torch.stack(embeddings), y.expand(len(embeddings), -1), layers)
+            together = torch.stack(embeddings) if len(embeddings) > 1 else embeddings[0].unsqueeze(0)
+            return self.method.batched_loss(together, y.expand(len(embeddings), -1), layers)
         return self.method.local_loss(embeddings[0], y, layers.start).unsqueeze(0)
 
     def _changes(self) -> list[Tensor]:
