@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from performance_files import MACHINES, Results
-from performance_steps import start_ranges
 from performance_tables import RESIDUAL, by_blocks
 
 COLOURS = {
@@ -19,12 +18,7 @@ MARKERS = {"backprop": "o", "backprop, checkpointed": "v", "sequential": "s", "w
 
 def caption(found: Results) -> str:
     """Say what the lines and bars of the figure are."""
-    if found.has_starts:
-        return "*Time of a step: the median of several process starts. Vertical bars: up to the slowest start.*"
-    bars = (
-        "Vertical bars: up to the slowest start; for the wavefront on the H200 the range over starts of an earlier version."
-    )
-    return f"*Time of a step: the median of several process starts, or on the H200 one start. {bars}*"
+    return "*Time of a step: the median of several process starts. Vertical bars: up to the slowest start.*"
 
 
 def draw(found: Results, path: Path) -> None:
@@ -72,11 +66,6 @@ def _draw_steps(panel: Any, found: Results, name: str) -> None:
         ends = ([line[f"{system}{end}_us"] / unit for line in slowest.values()] for end in ("", "_worst"))
         if slowest:
             panel.vlines(list(slowest), *ends, color=COLOURS[system], linewidth=5, alpha=0.35)
-    if name == "h200" and not found.has_starts:
-        whole = {line["layers"]: line["backprop_us"] for line in lines}
-        ranges = {layers: ends for layers, ends in start_ranges(found).items() if layers in whole}
-        low, high = ([ends[i] * whole[layers] for layers, ends in ranges.items()] for i in (0, 1))
-        panel.vlines(list(ranges), low, high, color=COLOURS["wavefront"], linewidth=5, alpha=0.35)
     precisions = "/".join(dict.fromkeys(line["precision"] for line in lines))
     panel.set_title(f"Training step, {MACHINES[name]}, {precisions}")
     panel.set_ylabel(f"time, {word}")

@@ -9,7 +9,6 @@ from typing import Any
 RESULTS = Path(__file__).parents[1] / "results"
 MACHINES = {"h200": "H200", "cpu": "2 CPU cores"}
 NOT_MEASURED = "*Not measured yet.*"
-EARLIER_STARTS = "bench-h200-starts.json"
 OWN_MODEL = "own-model-h200.json"
 TIME_TO_ACCURACY = "time-to-accuracy-h200.json"
 FILES = {
@@ -45,15 +44,10 @@ class Results:
             for line in self.lines(machine, part):
                 yield title, line
 
-    @property
-    def has_starts(self) -> bool:
-        """Whether the steps on the H200 were measured in several process starts."""
-        return any("starts" in line for line in self.lines("h200", "steps"))
-
 
 def read(folder: Path = RESULTS) -> Results:
     """Read the result files in a folder. A missing file counts as one without measurements."""
-    paths = {name: folder / name for name in (*FILES, EARLIER_STARTS)}
+    paths = {name: folder / name for name in FILES}
     files = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()}
     machines = {
         name: {**files.get(f"bench-{name}-convolutions.json", {}), **files.get(f"bench-{name}.json", {})}

@@ -5,7 +5,6 @@ from typing import Any
 
 from faustnet.report.tables import markdown as table
 from performance_files import (
-    EARLIER_STARTS,
     MACHINES,
     NOT_MEASURED,
     Line,
@@ -18,20 +17,11 @@ from performance_files import (
 )
 
 COLUMNS = ("backprop", "FAUST sequential ÷ backprop", "FAUST wavefront ÷ backprop")
+FEW_CLASSES = 10
 SIZES = ("layers", "width", "embedding", "batch", "representatives", "precision")
 STARTS = """Each time of a step by depth on the H200 is the median of {count} process starts, and the number in brackets is
 the slowest start. Relative to its own median, the slowest start took at most {worst:.2f} times as long with the wavefront
 ({layers} layers) and {backprop:.2f} times with backprop."""
-EARLIER = """**The wavefront's time changed from one process start to the next**, by up to a factor of {factor:.1f}, in the
-versions that this table shows. The cause was work at the beginning of an epoch, on many threads of the CPU; since then, that
-work is done on the GPU. The table has the step time of the wavefront divided by that of backprop, in {precision}. Each
-number is a separate start of `{command}` on the same H200 (`results/{file}`). Each row is one
-version of the code. The summary uses the last row. The first row is from `results/bench-h200.json`, like the other H200
-tables of dense networks on this page: one start, so their wavefront columns may show the lower end of the range.
-
-{table}
-
-Backprop's time varied by {spread:.1f} % between these starts."""
 
 
 def step_rows(lines: Iterable[Line], label: str) -> list[list[str]]:
@@ -42,18 +32,17 @@ def step_rows(lines: Iterable[Line], label: str) -> list[list[str]]:
 
 
 def starts(found: Results) -> str:
-    """Say how much the starts differ; without several starts in the newest file, show those of earlier versions."""
-    steps = found.lines("h200", "steps", "steps_in_other_precisions")
-    if found.has_starts:
-        lines = [line for line in steps if "starts" in line]
-        slowest = {system: max(lines, key=lambda line: excess(line, system)) for system in ("wavefront", "backprop")}
-        return STARTS.format(
-            count=" or ".join(str(count) for count in sorted({line["starts"] for line in lines})),
-            worst=excess(slowest["wavefront"], "wavefront"),
-            layers=slowest["wavefront"]["layers"],
-            backprop=excess(slowest["backprop"], "backprop"),
-        )
-    return earlier_starts(found) if EARLIER_STARTS in found.files else NOT_MEASURED
+    """Say how much several process starts differ."""
+    lines = [line for line in found.lines("h200", "steps", "steps_in_other_precisions") if "starts" in line]
+    if not lines:
+        return NOT_MEASURED
+    slowest = {system: max(lines, key=lambda line: excess(line, system)) for system in ("wavefront", "backprop")}
+    return STARTS.format(
+        count=" or ".join(str(count) for count in sorted({line["starts"] for line in lines})),
+        worst=excess(slowest["wavefront"], "wavefront"),
+        layers=slowest["wavefront"]["layers"],
+        backprop=excess(slowest["backprop"], "backprop"),
+    )
 
 
 def excess(line: Line, system: str) -> float:
@@ -61,41 +50,11 @@ def excess(line: Line, system: str) -> float:
     return line[f"{system}_worst_us"] / line[f"{system}_us"]
 
 
-def earlier_starts(found: Results) -> str:
-    """Return wavefront ÷ backprop in each process start, one row per commit."""
-    file = found.files[EARLIER_STARTS]
-    steps = [line for line in found.lines("h200", "steps") if line["precision"] == file["precision"]]
-    single = {str(line["layers"]): [line["wavefront_us"] / line["backprop_us"]] for line in steps}
-    lines = [(line["commit"], line["wavefront_over_backprop"]) for line in file["commits"]]
-    factor = max(max(ratios) / min(ratios) for _, by_depth in lines for ratios in by_depth.values())
-    if steps:
-        lines.insert(0, (found.machines["h200"]["environment"]["commit"], single))
-    depths = list(lines[-1][1])
-    rows = [
-        [f"`{commit[:7]}`", *(", ".join(f"{value:.2f}" for value in sorted(ratios.get(n, []))) or "–" for n in depths)]
-        for commit, ratios in lines
-    ]
-    return EARLIER.format(
-        factor=factor,
-        precision=file["precision"],
-        command=file["command"],
-        file=EARLIER_STARTS,
-        table=table(["commit", *(f"{n} layers" for n in depths)], rows),
-        spread=100 * file["backprop_spread"],
-    )
-
-
 def start_ranges(found: Results) -> dict[int, tuple[float, float]]:
-    """Return wavefront ÷ backprop on the H200 in bfloat16 by depth: the median and the slowest of several starts.
-
-    Without several starts in the newest file, it is the lowest and the highest of the last commit in EARLIER_STARTS.
-    """
-    if found.has_starts or EARLIER_STARTS not in found.files:
-        lines = [line for line in found.lines("h200", "steps") if line["precision"] == "bfloat16"]
-        times = ((line, [line[name] for name in ("wavefront_us", "wavefront_worst_us") if name in line]) for line in lines)
-        return {line["layers"]: (us[0] / line["backprop_us"], us[-1] / line["backprop_us"]) for line, us in times}
-    ratios = found.files[EARLIER_STARTS]["commits"][-1]["wavefront_over_backprop"]
-    return {int(layers): (min(values), max(values)) for layers, values in ratios.items()}
+    """Return wavefront ÷ backprop on the H200 in bfloat16 by depth: the median and the slowest of the starts."""
+    lines = [line for line in found.lines("h200", "steps") if line["precision"] == "bfloat16"]
+    times = ((line, [line[name] for name in ("wavefront_us", "wavefront_worst_us") if name in line]) for line in lines)
+    return {line["layers"]: (us[0] / line["backprop_us"], us[-1] / line["backprop_us"]) for line, us in times}
 
 
 def steps(found: Results) -> str:
@@ -155,24 +114,23 @@ def many_classes(found: Results) -> str:
     """Return steps with many classes, divided by the same step with the fewest classes."""
     rows = []
     for name, machine in MACHINES.items():
-        first, lines = class_lines(found, name)
-        for line in [first, *lines] if first and lines else []:
-            compared_with = "those of the batch" if _by_batch(line) else "all"
-            cells = [_relative(line, first, system) for system in ("backprop", "sequential", "wavefront")]
-            label = f"{machine}, {line['precision']}, {line['classes']:,} classes"
-            rows.append([label, compared_with, *cells, str(line.get("starts", 1))])
+        for first, *lines in class_lines(found, name):
+            for line in [first, *lines]:
+                compared_with = "those of the batch" if _by_batch(line) else "all"
+                cells = [_relative(line, first, system) for system in ("backprop", "sequential", "wavefront")]
+                label = f"{machine}, {line['precision']}, {line['classes']:,} classes"
+                rows.append([label, compared_with, *cells, str(line.get("starts", 1))])
     columns = ["4 × 800, batch 256", "classes in a step", "backprop", "FAUST sequential", "FAUST wavefront", "starts"]
     return table(columns, rows) if rows else NOT_MEASURED
 
 
-def class_lines(found: Results, machine: str) -> tuple[Line | None, list[Line]]:
-    """Return the step with the fewest classes, and the steps of the same sizes with more classes, on one machine."""
-    several = found.lines(machine, "steps_with_many_classes")
-    pool = found.lines(machine, "steps", "steps_in_other_precisions") if several else found.lines(machine, "scaling")
-    lines = several or [line for line in pool if line["classes"] > min(other["classes"] for other in pool)]
-    same = [line for line in pool if lines and all(line[size] == lines[0][size] for size in SIZES)]
-    first = min(same, key=lambda line: line["classes"], default=None)
-    return first, [line for line in lines if first and line["classes"] > first["classes"]]
+def class_lines(found: Results, machine: str) -> list[list[Line]]:
+    """Return steps with few and with many classes on one machine, in each precision those with the fewest classes first."""
+    lines = found.lines(machine, "steps_with_many_classes") or found.lines(machine, "scaling")
+    sizes = [tuple(line[size] for size in SIZES) for line in lines if line["classes"] > FEW_CLASSES]
+    alike = [[line for line in lines if tuple(line[size] for size in SIZES) == wanted] for wanted in dict.fromkeys(sizes)]
+    groups = [sorted(group, key=lambda line: line["classes"]) for group in alike]
+    return [group for group in groups if group[0]["classes"] <= FEW_CLASSES]
 
 
 def _relative(line: Line, first: Line, system: str) -> str:

@@ -5,8 +5,6 @@ from performance_files import MACHINES, NOT_MEASURED, Line, Results, compared, c
 from performance_steps import start_ranges
 from performance_tables import TARGETS, arms, by_blocks
 
-RANGE = "{:.2f}–{:.2f}"
-
 
 def costs(found: Results) -> str:
     """Return the most important ratios of the page. A row without a measurement is left out."""
@@ -18,7 +16,7 @@ def costs(found: Results) -> str:
 def _costs(found: Results) -> dict[str, str]:
     h200 = MACHINES["h200"]
     rows = {
-        f"training step, {h200}, bfloat16, {how_many(found)}": depths(found),
+        f"training step, {h200}, bfloat16, {_starts(_bfloat16(found))}": by_depth(_bfloat16(found)),
         f"training step, {h200}, TF32 (the default), {_starts(_tf32(found))}": by_depth(_tf32(found)),
     }
     for line in found.lines("h200", "convolutions"):
@@ -38,15 +36,8 @@ def _starts(lines: list[Line]) -> str:
     return f"median of {max(counts)} process starts (slowest)" if max(counts, default=1) > 1 else "one process start"
 
 
-def how_many(found: Results) -> str:
-    """Name the starts that `start_ranges` returns."""
-    return _starts(found.lines("h200", "steps")) if found.has_starts else "range over process starts"
-
-
-def depths(found: Results) -> str:
-    if found.has_starts:
-        return by_depth([line for line in found.lines("h200", "steps") if line["precision"] == "bfloat16"])
-    return ", ".join(f"{RANGE.format(*ends)} at {layers} layers" for layers, ends in start_ranges(found).items())
+def _bfloat16(found: Results) -> list[Line]:
+    return [line for line in found.lines("h200", "steps") if line["precision"] == "bfloat16"]
 
 
 def by_depth(lines: list[Line]) -> str:
@@ -78,7 +69,7 @@ def _predictions(found: Results) -> dict[str, str]:
 
 def _trainings(found: Results) -> dict[str, str]:
     rows = {}
-    whole = {line["method"]: line for line in found.lines("h200", "training")}
+    whole = dense_trainings(found)
     if whole:
         ours, plain = (whole[method]["seconds"] for method in ("faust-representative", "backprop"))
         line = whole["backprop"]
@@ -91,6 +82,11 @@ def _trainings(found: Results) -> dict[str, str]:
             text = f"{row['over_backprop']:.2f} ({row['seconds']:.1f} s, "
             rows[title] = f"{text}backprop {row['seconds'] / row['over_backprop']:.1f} s)"
     return rows
+
+
+def dense_trainings(found: Results) -> dict[str, Line]:
+    """Return the trainings of dense networks on the H200, by method."""
+    return {line["method"]: line for line in found.lines("h200", "training") if line.get("kind", "dense") == "dense"}
 
 
 def _memory(found: Results) -> dict[str, str]:
@@ -112,13 +108,9 @@ def speed_in_short(found: Results) -> str:
     if not ranges:
         return NOT_MEASURED
     columns = [f"{MACHINES['h200']}, bfloat16, layers of 800 units", *(f"{layers} layers" for layers in ranges)]
-    if found.has_starts:
-        count = max(line.get("starts", 1) for line in found.lines("h200", "steps"))
-        titles = (f"FAUST ÷ backprop, time of a step, median of {count} process starts", "slowest start")
-        rows = [[title, *(f"{ends[i]:.2f}" for ends in ranges.values())] for i, title in enumerate(titles)]
-    else:
-        title = "FAUST ÷ backprop, time of a step, range over process starts"
-        rows = [[title, *(RANGE.format(*ends) for ends in ranges.values())]]
+    count = max(line.get("starts", 1) for line in found.lines("h200", "steps"))
+    titles = (f"FAUST ÷ backprop, time of a step, median of {count} process starts", "slowest start")
+    rows = [[title, *(f"{ends[i]:.2f}" for ends in ranges.values())] for i, title in enumerate(titles)]
     return "\n\n".join(text for text in (_reading(ranges), table(columns, rows), _others(found)) if text)
 
 
@@ -141,7 +133,7 @@ def _listed(numbers: list[int]) -> str:
 def _others(found: Results) -> str:
     """Compare a complete training, convolutional networks and a CPU with backprop."""
     said = []
-    whole = {line["method"]: line for line in found.lines("h200", "training")}
+    whole = dense_trainings(found)
     if whole:
         seconds = (whole[method]["seconds"] for method in ("faust-representative", "backprop"))
         line = whole["backprop"]

@@ -1,11 +1,11 @@
 """The tables of docs/performance.md about memory, predictions, complete trainings, and the result files themselves."""
 
+import json
 import statistics
 from typing import Any
 
 from faustnet.report.tables import markdown as table
 from performance_files import (
-    EARLIER_STARTS,
     FILES,
     MACHINES,
     NOT_MEASURED,
@@ -114,21 +114,32 @@ def training(found: Results) -> str:
     rows = []
     for name, machine in MACHINES.items():
         lines = found.lines(name, "training")
-        whole = {line["epochs"]: line["seconds"] for line in lines if line["method"] == "backprop"}
+        plain = {training_key(line): line["seconds"] for line in lines if line["method"] == "backprop"}
         for line in lines:
-            compared = line["method"] != "backprop" and line["epochs"] in whole
+            compared = line["method"] != "backprop" and training_key(line) in plain
+            network = line.get("kind", "dense")
             rows.append(
                 [
-                    f"{machine}, `{line['method']}`, {line['schedule']}",
+                    f"{machine}, {dense(line) if network == 'dense' else network}, `{line['method']}`, {line['schedule']}",
                     str(line["epochs"]),
                     f"{line['seconds']:.2f} s",
-                    ratio(line["seconds"], whole[line["epochs"]]) if compared else "–",
+                    ratio(line["seconds"], plain[training_key(line)]) if compared else "–",
                     f"{line['whole_seconds']:.2f} s",
-                    f"{line['accuracy'] * 100:.2f}",
+                    *(_seconds(line, part) for part in ("other", "first_epoch", "epoch")),
+                    str(line.get("starts", 1)),
                 ]
             )
-    columns = ["CIFAR-10, 3 × 500", "epochs", "time", "÷ backprop", "time with set-up", "test accuracy, %"]
+    columns = ["CIFAR-10", "epochs", "time", "÷ backprop", "with set-up", "not training", "first epoch", "others", "starts"]
     return table(columns, rows) if rows else NOT_MEASURED
+
+
+def training_key(line: Line) -> tuple[str, int]:
+    """Return what two trainings that are compared have in common."""
+    return line.get("kind", "dense"), line["epochs"]
+
+
+def _seconds(line: Line, part: str) -> str:
+    return f"{line[f'{part}_seconds']:.2f} s" if f"{part}_seconds" in line else "–"
 
 
 def arms(found: Results) -> list[dict[str, Any]]:
@@ -208,15 +219,22 @@ def own_model(found: Results) -> str:
 def sources(found: Results) -> str:
     """List the machine, the commit and the date of each file."""
     rows = []
-    used = FILES if found.has_starts else {**FILES, EARLIER_STARTS: "process starts of earlier versions"}
-    for name, about in used.items():
+    for name, about in FILES.items():
         if name in found.files:
-            where = found.files[name]["environment"]
-            cpu = f"{where.get('processor')}, {where.get('threads')} threads"
-            machine = cpu if where["device"] == "cpu" else where["device"]
-            began = where.get("started", "–")[:10]
-            rows.append([f"`results/{name}`", about, machine, _commit(where.get("commit")), where["torch"], began])
+            file = found.files[name]
+            rows.append([f"`results/{name}`", about, *_origin(file["environment"])])
+            earlier: dict[str, list[str]] = {}  # parts that stayed when others were measured again
+            for part, where in file.get("environments", {}).items():
+                earlier.setdefault(json.dumps(where), []).append(part.replace("_", " "))
+            rows += [["", ", ".join(parts), *_origin(json.loads(where))] for where, parts in earlier.items()]
     return table(["file", "contents", "machine", "commit", "torch", "date"], rows, numbers=0) if rows else NOT_MEASURED
+
+
+def _origin(where: dict[str, Any]) -> list[str]:
+    """Return the machine, the commit, the version of torch and the date of an environment."""
+    cpu = f"{where.get('processor')}, {where.get('threads')} threads"
+    machine = cpu if where["device"] == "cpu" else where["device"]
+    return [machine, _commit(where.get("commit")), where["torch"], where.get("started", "–")[:10]]
 
 
 def _commit(commit: str | None) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from faustnet.bench.prediction import Silent
+from faustnet.bench.trainings import Silent
 from faustnet.runs.recipes import as_table, put, read_recipe, recipe_from
 from faustnet.runs.session import train
 from faustnet.system.environment import environment
@@ -46,7 +46,7 @@ def measured(arm: str, epochs: int, seed: int, data_dir: Path | None) -> dict[st
     return {
         "arm": arm, "epochs": epochs, "seed": seed, "accuracy": metrics["test_accuracy"],
         "seconds": sum(seconds), "first_epoch_seconds": seconds[0], "epoch_seconds": statistics.median(seconds[1:]),
-        "recipe": as_table(recipe),
+        "recipe": as_table(recipe), "environment": environment(torch.device("cuda"), seed),
     }  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     given = parser.parse_args()
     found = json.loads(given.file.read_text()) if given.file.exists() else {"runs": []}
-    found["environment"] = environment(torch.device("cuda"), seed=0)
+    found["environment"] = environment(torch.device("cuda"), seed=0)  # of the latest runs
     known = {(line["arm"], line["epochs"], line["seed"]) for line in found["runs"]}
     for seed in range(given.first_seed, given.first_seed + given.seeds):
         for arm, epochs in ((arm, int(epochs)) for arm, epochs in (one.split(":") for one in given.only)):

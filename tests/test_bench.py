@@ -3,15 +3,17 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from conftest import Answer
-from faustnet.bench import memory, residual_memory, suite
+from faustnet.bench import memory, residual_memory, suite, trainings
 from faustnet.bench import starts as bench_starts
 from faustnet.bench.steps import Case
 from faustnet.nn.architectures import NetworkSettings
+from faustnet.runs.recipes import recipe_from
 
 ROOT = Path(__file__).parents[1]
 PROMISED = {"device", "layers", "width", "embedding", "batch", "backprop_us", "sequential_us", "wavefront_us"}
@@ -32,6 +34,44 @@ def test_what_is_measured_goes_to_the_terminal_and_to_a_file(
     assert all(line.keys() >= PROMISED and line["wavefront_us"] > 0 for line in found["steps"])
     assert found["environment"]["torch"] == torch.__version__
     assert "3 × 32, embedding 8, batch 16" in answer.out
+
+
+def test_parts_that_are_not_measured_again_stay_in_the_file(faustnet: Command, tmp_path: Path) -> None:
+    before, now = {"commit": "a"}, {"commit": "b"}
+    first = suite.together({"environment": before, "steps": [1], "memory": [2]}, {"environment": now, "steps": [3]})
+    assert first == {"environment": now, "steps": [3], "memory": [2], "environments": {"memory": before}}
+    second = suite.together(first, {"environment": {"commit": "c"}, "scaling": [4]})
+    assert second["environments"] == {"memory": before, "steps": now}
+    assert suite.together(second, {"environment": now, "memory": [5]})["environments"].keys() == {"scaling", "steps"}
+    out = tmp_path / "other.json"
+    for content in ("[1]", "{", '{"environment": 1}'):
+        out.write_text(content)
+        answer = faustnet("bench", "steps", "--out", out, "--device", "cpu")
+        assert answer.code == 2
+        assert "--out must be a new file or one that this command wrote" in answer.err
+        assert out.read_text() == content
+
+
+class Digits(trainings.Training):
+    """A short training, on small images."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"dataset": "digits", "method": self.method, "network": {"widths": [16]}, "training": {"epochs": self.epochs}}
+
+
+def test_a_training_is_measured_from_beginning_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cpu")
+    line = trainings.measured(Digits("faust-representative", 3), device, None)
+    assert line["accuracy"] > 0.5
+    assert line["steps_seconds"] < line["seconds"] < line["whole_seconds"]
+    assert line["other_seconds"] == pytest.approx(line["whole_seconds"] - line["steps_seconds"])
+    for work in trainings.trainings(torch.device("cuda")):
+        assert recipe_from(work.settings).dataset == "cifar10"
+    starts = iter([{"seconds": 3.0, "kind": "dense"}, {"seconds": 5.0, "kind": "dense"}])
+    monkeypatch.setattr(trainings, "answer_of", lambda module, given: next(starts))
+    found = trainings.measure([trainings.Training("backprop", 2)], device, None, 2, lambda text: None)
+    assert list(found) == [{"seconds": 4.0, "worst_seconds": 5.0, "kind": "dense", "starts": 2}]
 
 
 def test_several_starts_give_the_median_and_the_slowest(

@@ -1,6 +1,7 @@
 """Every Triton kernel against its formula: on a GPU where there is one, otherwise on the CPU in Triton's interpreter."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,9 +10,12 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="needs Triton: pip install triton (it comes with the GPU builds of PyTorch)")
 
+import triton
+
 from faustnet.losses import batch_tuplet_loss, objective, reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
 from faustnet.nn import heads, kernels, modules
 from faustnet.nn.batched import BatchedLinear, StackedParameter
+from faustnet.nn.kernels import cache_key
 from faustnet.nn.side_stream import SideStream
 from faustnet.training.optimisers import OptimiserSettings, base, muon
 
@@ -37,6 +41,24 @@ def calls_of(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return calls
 
     return count
+
+
+def test_the_key_of_tritons_cache_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path / "cache"))
+    computed: list[None] = []
+
+    def compute() -> str:
+        computed.append(None)
+        return f"key {len(computed)}"
+
+    assert [cache_key.remembered(compute) for _ in range(2)] == ["key 1", "key 1"]
+    file = tmp_path / "cache" / cache_key.FILE
+    file.write_text("{")  # damaged
+    assert cache_key.remembered(compute) == "key 2"
+    monkeypatch.setattr(triton, "__version__", "0")  # another Triton
+    assert [cache_key.remembered(compute) for _ in range(2)] == ["key 3", "key 3"]
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(file / "no folder"))
+    assert cache_key.remembered(compute) == "key 4"
 
 
 def relative(one: Tensor, other: Tensor) -> float:

@@ -3,6 +3,7 @@
 The backprop network has the same blocks, and only the last head.
 """
 
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +61,7 @@ def _most_beside(system: str, network: NetworkSettings, case: Case, source: Imag
     Images, weights and optimiser state are subtracted.
     """
     device = source.labels.device
+    gc.collect()  # schedules of other systems, which would be freed meanwhile
     before = torch.cuda.memory_allocated(device)
     schedule = new_schedule(system, network, case, source)
     schedule.enter(0)

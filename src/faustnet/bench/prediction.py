@@ -1,7 +1,5 @@
-"""Time of predicting many images, savings of early exit, and time of a complete training."""
+"""Time of predicting many images, and savings of early exit."""
 
-import tempfile
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,31 +9,16 @@ import torch
 from torch import Tensor
 
 from faustnet.bench.steps import Case, Step, microseconds
-from faustnet.data import DataSet, load_data
+from faustnet.data import load_data
 from faustnet.methods import Faust, Method, build
 from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.precision import matmul_precision
-from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
-from faustnet.runs.session import set_up, train
+from faustnet.runs.session import set_up
 from faustnet.training.evaluation import CPU_CHUNK, GPU_CHUNK, early_exits, evaluating
-from faustnet.training.history import Epoch
-from faustnet.training.loop import TrainingLoop
 
 PREDICTED = 10_000  # images
 NAMES = {"backprop": "backprop_ms", "faust-representative": "faust_ms", "forward-forward": "forward_forward_ms"}
-
-
-class Silent:
-    """Progress that only measures the time."""
-
-    def begin(self, model: Model, data: DataSet, trainer: TrainingLoop) -> None:
-        self.began, self.schedule = time.perf_counter(), trainer.schedule.name
-
-    def batch(self) -> None: ...
-    def epoch(self, epoch: Epoch) -> None: ...
-    def end(self) -> None:
-        self.seconds = time.perf_counter() - self.began
 
 
 def measure(widths: tuple[int, ...], embedding: int, device: torch.device, seconds: float) -> dict[str, Any]:
@@ -114,27 +97,4 @@ def early_exit(device: torch.device, data_dir: Path | None) -> dict[str, Any]:
             {"threshold": t.threshold, "validation_accuracy": v.accuracy, "test_accuracy": t.accuracy, "saved": t.saved}
             for v, t in zip(held_out, test, strict=True)
         ],
-    }
-
-
-def training(method: str, epochs: int, device: torch.device, data_dir: Path | None) -> dict[str, Any]:
-    """Train a run as the command line does, in a temporary folder."""
-    recipe = recipe_from({"dataset": "cifar10", "method": method, "training": {"epochs": epochs}})
-    watch = Silent()
-    begin = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        run = train(recipe, Path(folder) / "run", device=device, progress=watch, data_dir=data_dir)
-        whole, accuracy = time.perf_counter() - begin, run.metrics["test_accuracy"]
-    return {
-        "dataset": recipe.dataset,
-        "method": method,
-        "widths": list(recipe.network.widths),
-        "embedding": recipe.network.embedding,
-        "batch": recipe.training.batch_size,
-        "precision": recipe.training.precision,
-        "schedule": watch.schedule,
-        "epochs": epochs,
-        "seconds": watch.seconds,
-        "whole_seconds": whole,
-        "accuracy": accuracy,
     }

@@ -16,7 +16,7 @@ from faustnet.errors import FaustnetError
 from faustnet.nn.architectures import NetworkSettings
 
 Work = Case | NetworkSettings  # a step of dense layers, or of these convolutional ones
-TIME = "_us"  # end of the names of times, in microseconds
+TIMES = ("_us", "seconds")  # ends of the names of times
 
 
 def measure(
@@ -40,10 +40,10 @@ def combined(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return one entry from those of several starts."""
     line: dict[str, Any] = {}
     for name, value in lines[0].items():
-        values = [other[name] for other in lines]
-        line[name] = statistics.median(values) if name.endswith(TIME) else value
-        if name.endswith(TIME):
-            line[f"{name.removesuffix(TIME)}_worst{TIME}"] = max(values)
+        values, unit = [other[name] for other in lines], next((end for end in TIMES if name.endswith(end)), "")
+        line[name] = statistics.median(values) if unit else value
+        if unit:
+            line[f"{name.removesuffix(unit).rstrip('_')}_worst_{unit.lstrip('_')}".lstrip("_")] = max(values)
     return line | {"starts": len(lines)}
 
 
@@ -57,18 +57,29 @@ def _measured(work: Work, device: torch.device, seconds: float) -> dict[str, Any
 def new_process(work: Sequence[Work], device: torch.device, seconds: float) -> list[dict[str, Any]]:
     """Measure all pieces of work in a new process."""
     pieces = [{"type": type(piece).__name__, "fields": asdict(piece)} for piece in work]
-    given = json.dumps({"device": str(device), "seconds": seconds, "threads": torch.get_num_threads(), "work": pieces})
-    command = [sys.executable, "-c", f"from {__name__} import main; main()"]
-    ended = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    return answer_of(__name__, {"device": str(device), "seconds": seconds, "work": pieces})
+
+
+def answer_of(module: str, given: dict[str, Any]) -> Any:
+    """Call `main` of a module in a new process, which takes this from the standard input and prints its answer."""
+    command = [sys.executable, "-c", f"from {module} import main; main()"]
+    content = json.dumps(given | {"threads": torch.get_num_threads()})
+    ended = subprocess.run(command, input=content, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise FaustnetError(f"A measurement in a new process failed: {ended.stderr.strip()}")
     return json.loads(ended.stdout.splitlines()[-1])
 
 
-def main() -> None:
-    """Measure the work that comes through the standard input."""
+def read_input() -> dict[str, Any]:
+    """Return what `answer_of` gave this process."""
     given = json.load(sys.stdin)
     torch.set_num_threads(given["threads"])
+    return given
+
+
+def main() -> None:
+    """Measure the work that comes through the standard input."""
+    given = read_input()
     types: dict[str, Callable[..., Work]] = {"Case": Case, "NetworkSettings": NetworkSettings}
     found = []
     for piece in given["work"]:

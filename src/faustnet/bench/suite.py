@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from faustnet.bench import convolutions, memory, prediction, residual_memory, steps
+from faustnet.bench import convolutions, memory, prediction, residual_memory, steps, trainings
 from faustnet.bench.starts import Work, measure
 from faustnet.bench.steps import Case
 from faustnet.data import load_data
@@ -28,7 +28,8 @@ class Bench:
         seconds: Time for one case.
         data_dir: Folder of the data sets.
         say: Function that prints a line.
-        starts: Number of new processes in which `steps` and `convolutions` are measured; 1 for this process.
+        starts: Number of new processes in which `steps` and `convolutions` are measured, 1 for this process, and number of
+            trainings of each kind in `training`.
     """
 
     device: torch.device
@@ -158,15 +159,15 @@ def measure_early_exit(bench: Bench) -> Entries:
 
 
 def measure_training(bench: Bench) -> Entries:
-    """Train 60 epochs of CIFAR-10 on a GPU or 2 on a CPU, with an evaluation after each."""
+    """Train runs on CIFAR-10, each in a new process."""
     found = []
-    for method in ("faust-representative", "backprop"):
-        bench.say(f"training {method} on CIFAR-10 …")
-        line = prediction.training(method, 60 if bench.device.type == "cuda" else 2, bench.device, bench.data_dir)
+    for line in trainings.measure(trainings.trainings(bench.device), bench.device, bench.data_dir, bench.starts, bench.say):
         found.append(line)
         bench.say(
-            f"{method}, {line['epochs']} epochs of CIFAR-10, 3 × 500, {line['schedule']}: {line['seconds']:.2f} s with "
-            f"evaluations and checkpoints, {line['whole_seconds']:.2f} s with set-up; test accuracy {line['accuracy']:.2%}"
+            f"{line['recipe']}, {line['epochs']} epochs of CIFAR-10, {line['schedule']}: {line['seconds']:.2f} s with "
+            f"evaluations and checkpoints, {line['whole_seconds']:.2f} s with set-up, {line['other_seconds']:.2f} s without "
+            f"the steps; first epoch {line['first_epoch_seconds']:.2f} s, others {line['epoch_seconds']:.2f} s; "
+            f"test accuracy {line['accuracy']:.2%}"
         )
     return {"training": found}
 
@@ -190,12 +191,21 @@ PARTS: dict[str, Callable[[Bench], Entries]] = {
 }
 
 
-def run(parts: list[str], bench: Bench, save: Callable[[Entries], None]) -> None:
-    """Measure parts one after the other, and save the results after each."""
+def run(parts: list[str], bench: Bench, save: Callable[[Entries], None], earlier: Entries | None = None) -> None:
+    """Measure parts one after the other, and save the results after each, together with those of an earlier file."""
     for part, dataset in (("early-exit", "fashion-mnist"), ("training", "cifar10")):
         if part in parts:
             load_data(dataset, bench.data_dir)  # fails now if it is missing
     found: Entries = {"environment": environment(bench.device, seed=0), "seconds_for_a_case": bench.seconds}
     for part in parts:
         found |= PARTS[part](bench)
-        save(found)
+        save(together(earlier, found) if earlier else found)
+
+
+def together(earlier: Entries, found: Entries) -> Entries:
+    """Return new entries, and those of an earlier file that were not measured again. The environment that these were
+    measured in is in `environments`."""
+    about = {"environment", "environments", "seconds_for_a_case"}
+    kept = {name: entry for name, entry in earlier.items() if name not in {*found, *about}}
+    environments = {name: earlier.get("environments", {}).get(name, earlier["environment"]) for name in kept}
+    return found | kept | ({"environments": environments} if kept else {})

@@ -108,7 +108,7 @@ def bench(
         list[str] | None, typer.Argument(help=f"Parts to measure: {', '.join(BENCH_PARTS)}.", show_default="all")
     ] = None,
     out: Annotated[
-        Path | None, option("JSON file for the measurements; an existing file is overwritten.", "no file")
+        Path | None, option("JSON file for the measurements. Other parts in an existing file stay.", "no file")
     ] = None,
     seconds: Annotated[
         float, typer.Option(help="Measuring time of each case in steps, scaling and prediction, in seconds.")
@@ -116,8 +116,8 @@ def bench(
     starts: Annotated[
         int,
         typer.Option(
-            help="New processes in which steps and convolutions are measured. The median of their times counts, "
-            "and the slowest stands beside it."
+            help="New processes in which steps and convolutions are measured, and trainings of each kind in training. "
+            "The median of their times counts, and the slowest stands beside it."
         ),
     ] = 1,
     device: Device = "auto",
@@ -133,8 +133,7 @@ def bench(
             raise unknown("part of the benchmark", part, BENCH_PARTS)
     require(0 < seconds < float("inf"), f"--seconds must be a positive number, got {seconds}.")
     require(starts >= 1, f"--starts must be at least 1, got {starts}.")
-    if out is not None:
-        check_writable(out)
+    earlier = _earlier_measurements(out) if out is not None else None
     from faustnet.bench import Bench
     from faustnet.bench import run as run_bench
     from faustnet.system.devices import choose_device
@@ -147,7 +146,23 @@ def bench(
             write_whole(out, (json.dumps(found, indent=1) + "\n").encode())
 
     try:
-        run_bench(parts or list(BENCH_PARTS), Bench(where, seconds, data_dir, typer.echo, starts), save)
+        run_bench(parts or list(BENCH_PARTS), Bench(where, seconds, data_dir, typer.echo, starts), save, earlier)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. {f'The completed parts are in {out}.' if out else 'Nothing was saved.'}", err=True)
         raise typer.Exit(130) from None
+
+
+def _earlier_measurements(out: Path) -> dict[str, Any] | None:
+    """Return the contents of a file that measurements are added to, if it exists."""
+    check_writable(out)
+    if not out.exists():
+        return None
+    try:
+        found = json.loads(out.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    require(
+        isinstance(found, dict) and isinstance(found.get("environment"), dict),
+        f"--out must be a new file or one that this command wrote, got {out}: choose another name.",
+    )
+    return found

@@ -28,13 +28,15 @@ STATISTICS_IMAGES = 1024  # training images that the statistics of batch norms a
 @contextmanager
 def evaluating(method: nn.Module) -> Iterator[None]:
     """Use evaluation mode and no gradients in this block."""
-    training = method.training
-    method.eval()
+    training, changes = method.training, any(module.training for module in method.modules())
+    if changes:  # which takes longer than a small prediction
+        method.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        method.train(training)
+        if changes:
+            method.train(training)
 
 
 def check_network(network: Network, classes: int) -> None:

@@ -7,6 +7,7 @@ TRITON_INTERPRET=1 set before Triton is imported, they run on CPU tensors too, s
 
 from faustnet.nn.kernels.batch_norm import batch_norm_relu
 from faustnet.nn.kernels.blocks import block_maxima, block_means
+from faustnet.nn.kernels.cache_key import remember_key
 from faustnet.nn.kernels.muon import LookAhead, move, polynomial
 from faustnet.nn.kernels.relu_norm import WIDEST, relu_norm, sum_rows
 from faustnet.nn.kernels.scores import reference_scores
@@ -30,3 +31,5 @@ __all__ = [
     "sum_rows",
     "update",
 ]
+
+remember_key()
