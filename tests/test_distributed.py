@@ -23,7 +23,7 @@ from faustnet.errors import FaustnetError
 from faustnet.nn.row_shard import RowShard
 from faustnet.runs.folder import Run
 from faustnet.runs.recipes import read_recipe, recipe_from, write_recipe
-from faustnet.training.distributed import grid_size, watch
+from faustnet.training.distributed import grid_size, row_parallel, watch
 from faustnet.training.distributed.communicator import balanced_stages
 from processes import COMMAND, Program, free_port, start_ranks
 
@@ -265,3 +265,23 @@ def test_torchrun_restarts_a_killed_job_with_the_same_result(small: Path, tmp_pa
     assert out.startswith("test accuracy ")
     assert "continuing after" in err, "it was not begun anew"
     same_as_one_process(folder, small, tmp_path)
+
+
+def test_summed_gradients_have_the_order_of_memory_of_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, the weights of convolutions are stored with the channels last, and torch's fused optimisers need gradients
+    that are, too."""
+
+    class Done:
+        def wait(self) -> None: ...
+
+    monkeypatch.setattr(row_parallel.dist, "all_reduce", lambda tensor, **_: tensor.mul_(2) is not None and Done())
+    shapes = ((4, 3, 2, 2), (5,))
+    weights = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+    weights[0].data = weights[0].data.contiguous(memory_format=torch.channels_last)
+    gradients = [torch.randn(shape) for shape in shapes]
+    for weight, gradient in zip(weights, gradients, strict=True):
+        weight.grad = gradient.clone()
+    row_parallel.GradientSum(weights, torch.tensor(0.1), None).wait()  # type: ignore[arg-type]
+    for weight, gradient in zip(weights, gradients, strict=True):
+        assert torch.equal(weight.grad, 2 * gradient)
+        assert weight.grad.stride() == weight.stride()

@@ -102,4 +102,5 @@ class GradientSum:
         self.work.wait()
         sums = self.flat.split([parameter.numel() for parameter in self.parameters])
         for parameter, gradient in zip(self.parameters, sums, strict=True):
-            parameter.grad = gradient.view_as(parameter)
+            summed = gradient.view_as(parameter)  # the weights of convolutions may have another order of memory
+            parameter.grad = summed if parameter.is_contiguous() else torch.empty_like(parameter).copy_(summed)
