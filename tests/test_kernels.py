@@ -192,6 +192,18 @@ def test_the_update_kernel_is_the_formula(
     assert relative(copy, exact) < 1e-2
 
 
+def test_weights_with_gaps_in_memory_are_updated_without_the_kernel(calls_of: Calls) -> None:
+    calls = calls_of("update")
+    optimiser = OptimiserSettings("sgd", learning_rate=0.5, momentum=0.0).create()
+    whole = torch.zeros(1, 4, 6, device=DEVICE)
+    factors = optimiser.factors(torch.tensor([0.5]), torch.ones(1), torch.ones(1, dtype=torch.bool)).to(DEVICE)
+    for weight, expected in ((whole[..., ::2], 0), (whole.mT, 1)):
+        optimiser.update(weight, torch.ones(weight.shape, device=DEVICE), [], factors, weight)
+        assert len(calls) == expected
+    assert torch.equal(whole[0, :, ::2], torch.full((4, 3), -1.0, device=DEVICE))
+    assert torch.equal(whole[0, :, 1::2], torch.full((4, 3), -0.5, device=DEVICE))
+
+
 @pytest.mark.parametrize(
     ("shape", "last"),
     [((3, 20, 30), False), ((2, 90, 100), False), ((1, 40, 4), False), ((2, 6, 5, 3, 3), False), ((2, 6, 5, 3, 3), True)],

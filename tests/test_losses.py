@@ -397,8 +397,8 @@ def test_functions_with_a_gradient_of_their_own_refuse_a_second_derivative(funct
     gain = torch.ones(5, dtype=torch.float64, requires_grad=True)
 
     def product(parts: list[torch.Tensor], *weights: torch.Tensor) -> torch.Tensor:
-        stacked = [StackedParameter("weight", slice(0, 2), one, one) for one in weights]
-        return BatchedLinear(stacked, gain, SideStream(torch.device("cpu"))).product(parts)
+        stacked = [StackedParameter("weight", slice(0, 2), one, one) for one in (*weights, gain)]
+        return BatchedLinear(stacked[:-1], stacked[-1], SideStream(torch.device("cpu"))).product(parts)
 
     outputs = {
         "reference tuplet": lambda: reference_tuplet_loss(weight, torch.tensor([[0, 1]] * 2), 2, 0.3),

@@ -534,3 +534,14 @@ def test_labels_out_of_range_are_refused(name: str, options: dict[str, float], s
     method, (x, y) = started(name, source, **options), batch(source)
     with pytest.raises(RuntimeError, match="out of bounds"):
         list(method.losses(x, torch.full_like(y, 10)))
+
+
+def test_evaluating_ends_in_the_mode_in_which_it_began() -> None:
+    method = small_method("faust-representative")
+    method.train()
+    with evaluating(method):
+        assert not any(module.training for module in method.modules())
+        with evaluating(method):
+            method.network.train()
+        assert not any(module.training for module in method.modules()), "what a block changes is set back"
+    assert all(module.training for module in method.modules())

@@ -28,15 +28,19 @@ STATISTICS_IMAGES = 1024  # training images that the statistics of batch norms a
 @contextmanager
 def evaluating(method: nn.Module) -> Iterator[None]:
     """Use evaluation mode and no gradients in this block."""
-    training, changes = method.training, any(module.training for module in method.modules())
-    if changes:  # which takes longer than a small prediction
-        method.eval()
+    training = method.training
+    _set_mode(method, training=False)
     try:
         with torch.no_grad():
             yield
     finally:
-        if changes:
-            method.train(training)
+        _set_mode(method, training=training)
+
+
+def _set_mode(method: nn.Module, *, training: bool) -> None:
+    """Set the mode of all modules, unless they have it: setting it takes longer than a small prediction."""
+    if any(module.training is not training for module in method.modules()):
+        method.train(training)
 
 
 def check_network(network: Network, classes: int) -> None:

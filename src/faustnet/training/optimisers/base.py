@@ -73,7 +73,7 @@ class Optimiser(ABC):
     def update(self, weight: Tensor, gradient: Tensor, state: Sequence[Tensor], factors: Tensor, copy: Tensor) -> None:
         """Update the weights of n layers, (n, …) each, with factors (n, 4). Layers that are not active do not change. The
         new weights are also written to `copy`, which may be the weights themselves."""
-        if weight.dtype == torch.float32 and has_triton(weight.device):
+        if weight.dtype == torch.float32 and has_triton(weight.device) and _without_gaps(weight):
             from faustnet.nn import kernels
 
             settings = self.settings
@@ -98,6 +98,18 @@ class Optimiser(ABC):
     @abstractmethod
     def _change(self, gradient: Tensor, active: Tensor, root: Tensor, *state: Tensor) -> Tensor:
         """Update the state where active, and return the change of the weights before it is multiplied by its factor."""
+
+
+def _without_gaps(tensor: Tensor) -> bool:
+    """Return whether the values of a tensor fill its memory, in any order."""
+    expected = 1
+    for stride, size in sorted(
+        (stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1
+    ):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def adam_change(gradient: Tensor, active: Tensor, root: Tensor, mean: Tensor, square: Tensor) -> Tensor:
