@@ -12,10 +12,19 @@ pytest.importorskip("triton", reason="needs Triton: pip install triton (it comes
 
 import triton
 
-from faustnet.losses import batch_tuplet_loss, objective, reference_tuplet_loss, soft_minimum, squared_distances, tuplet_loss
+from faustnet.losses import (
+    batch_tuplet_loss,
+    formulas,
+    marginal_contrastive_loss,
+    objective,
+    reference_tuplet_loss,
+    soft_minimum,
+    squared_distances,
+    tuplet_loss,
+)
 from faustnet.nn import heads, kernels, modules
 from faustnet.nn.batched import BatchedLinear, StackedParameter
-from faustnet.nn.kernels import cache_key
+from faustnet.nn.kernels import cache_key, contrastive
 from faustnet.nn.side_stream import SideStream
 from faustnet.training.optimisers import OptimiserSettings, base, muon
 
@@ -27,7 +36,7 @@ Calls = Callable[[str], list[None]]
 @pytest.fixture
 def calls_of(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Let the package use its kernels on this device, and count the calls of one of them."""
-    for module in (objective, heads, modules, base, muon):
+    for module in (formulas, objective, heads, modules, base, muon):
         monkeypatch.setattr(module, "has_triton", lambda device: True)
 
     def count(name: str) -> list[None]:
@@ -125,6 +134,91 @@ def test_the_tuplet_kernel_stays_finite_at_large_distances(calls_of: Calls) -> N
     assert len(calls) == 1
     assert loss.isfinite().all()
     assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("batch", "values", "classes", "margin"),
+    [
+        (70, 70, 10, 0.0),
+        (40, 256, 7, 0.3),
+        (33, 330, 3, (0.0, 0.4)),
+        (50, 9, 1, 0.0),
+        (130, 20, 90, 0.0),  # two strips, one of two tiles, and many classes with one row
+        (1, 8, 4, 0.1),
+    ],
+)
+def test_the_contrastive_kernels_are_the_formula(
+    batch: int,
+    values: int,
+    classes: int,
+    margin: float | tuple[float, ...],
+    calls_of: Calls,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rows of a layer are followed by others, as in an objective, and the layers share their labels."""
+    monkeypatch.setattr(contrastive, "STRIPS", 2)
+    torch.manual_seed(0)
+    exact = torch.randn(2, batch + 3, values, dtype=torch.float64).requires_grad_()
+    labels, weights = torch.randint(classes, (batch,)), torch.rand(2)
+    labels[0] = classes + 1  # the only row of its class
+    margins = margin if isinstance(margin, float) else torch.tensor(margin, dtype=torch.float64)
+    expected = marginal_contrastive_loss(exact[:, :batch], labels.expand(2, -1), margins, 0.1)
+    calls = calls_of("marginal_contrastive")
+    rough = exact.detach().float().to(DEVICE).requires_grad_()
+    margins = margins if isinstance(margins, float) else margins.to(DEVICE)
+    found = marginal_contrastive_loss(rough[:, :batch], labels.to(DEVICE).expand(2, -1), margins, 0.1)
+    assert len(calls) == 1
+    torch.testing.assert_close(found.double().cpu(), expected, rtol=1e-5, atol=1e-6)
+    (by_exact,) = torch.autograd.grad((expected * weights).sum(), exact)
+    (by_rough,) = torch.autograd.grad((found * weights.to(DEVICE)).sum(), rough)
+    assert by_rough.dtype == torch.float32
+    assert (by_rough.double().cpu() - by_exact).norm() <= 1e-5 * by_exact.norm()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e3])
+def test_the_contrastive_kernels_with_bfloat16_and_one_layer_are_the_formula(scale: float, calls_of: Calls) -> None:
+    torch.manual_seed(0)
+    rough = (torch.randn(70, 48) * scale).bfloat16().to(DEVICE).requires_grad_()
+    labels, calls = torch.randint(10, (70,), dtype=torch.int32), calls_of("marginal_contrastive")
+    found = marginal_contrastive_loss(rough, labels.to(DEVICE), 0.0, 0.1)
+    assert len(calls) == 1
+    (by_rough,) = torch.autograd.grad(found * 0.3, rough)
+    exact = rough.detach().double().cpu().requires_grad_()
+    expected = marginal_contrastive_loss(exact, labels, 0.0, 0.1)
+    (by_exact,) = torch.autograd.grad(expected * 0.3, exact)
+    assert (found.dtype, by_rough.dtype) == (torch.float32, torch.bfloat16)
+    assert relative(found, expected) < 1e-4
+    assert relative(by_rough, by_exact) < 1e-2
+
+
+def test_the_contrastive_kernels_stay_finite_at_a_low_temperature(calls_of: Calls) -> None:
+    """Logits from −100 to 100. The row of zeros is divided by a small length instead of its own."""
+    torch.manual_seed(0)
+    exact = torch.randn(1, 70, 2, dtype=torch.float64)
+    exact[0, 5] = 0
+    labels, calls = torch.arange(70).unsqueeze(0) % 3, calls_of("marginal_contrastive")
+    rough, exact = exact.float().to(DEVICE).requires_grad_(), exact.requires_grad_()
+    found, expected = (marginal_contrastive_loss(rows, labels.to(rows.device), 0.0, 0.01) for rows in (rough, exact))
+    assert len(calls) == 1
+    assert relative(found, expected) < 1e-4
+    (mine,), (theirs,) = (torch.autograd.grad(loss.sum(), rows) for loss, rows in ((found, rough), (expected, exact)))
+    others = torch.arange(70) != 5
+    assert relative(mine[0, others.to(DEVICE)], theirs[0, others]) < 1e-3
+    assert relative(mine[0, 5], theirs[0, 5]) < 1e-3
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice")  # of a maximum in Triton's interpreter
+@pytest.mark.parametrize("classes", [3, 100])
+@pytest.mark.parametrize("margin", [0.0, 0.2])
+def test_the_contrastive_kernels_pass_nan_on(classes: int, margin: float) -> None:
+    """Also if no row has another one of its class, and the loss would be 0."""
+    torch.manual_seed(0)
+    embedding, labels = torch.randn(2, 70, 8, device=DEVICE), torch.arange(140, device=DEVICE).view(2, 70) % classes
+    embedding[1, 66, 3] = torch.nan
+    losses, by_embedding = kernels.marginal_contrastive(embedding, labels, margin, 0.1)
+    assert losses.isnan().tolist() == [False, True]
+    assert by_embedding[0].isfinite().all()
+    assert by_embedding[1].isnan().all()
 
 
 @pytest.mark.parametrize("shape", [(3, 40, 800), (50, 500), (2, 7, 3), (5, 5000)])

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from faustnet.errors import FaustnetError, require
 from faustnet.losses.checks import check_floating, check_labels, check_margin, check_pairs, check_tuplet_options
+from faustnet.system.devices import has_triton
 
 SMALLEST_LENGTH = 1e-12  # of a row that is divided by its length, as in torch
 POLAR_EPSILON = 1e-6  # added to the goodness of each half, so that the odds of a row without activity are 1
@@ -86,25 +87,38 @@ def marginal_contrastive_loss(embedding: Tensor, labels: Tensor, margin: float |
     check_labels(labels, embedding.shape[:-1])
     require(temperature > 0, f"temperature must be above 0, got {temperature}.")
     check_margin(margin, embedding.shape[:-2])
-    if isinstance(margin, Tensor):
-        margin = margin[..., None, None]
-    return _Contrastive.apply(exact(embedding), labels, margin, temperature)
+    check_floating(embedding, "embedding")
+    in_kernel = embedding.dtype != torch.float64 and has_triton(embedding.device)
+    return _Contrastive.apply(embedding if in_kernel else exact(embedding), labels, margin, temperature, in_kernel)
 
 
 class _Contrastive(torch.autograd.Function):
-    """The loss and its gradient, computed together, with a third of the operations that autograd would need."""
+    """The loss and its gradient, computed together: by two kernels, or with a third of the operations that autograd would
+    need."""
 
     @staticmethod
-    def forward(ctx: Any, embedding: Tensor, labels: Tensor, margin: float | Tensor, temperature: float) -> Tensor:
-        losses, by_embedding = _contrastive(embedding, labels, margin, temperature)
+    def forward(
+        ctx: Any, embedding: Tensor, labels: Tensor, margin: float | Tensor, temperature: float, in_kernel: bool
+    ) -> Tensor:
+        if in_kernel:
+            from faustnet.nn.kernels import marginal_contrastive
+
+            losses, by_embedding = marginal_contrastive(embedding, labels, margin, temperature)
+        else:
+            losses, by_embedding = _contrastive(embedding, labels, margin, temperature)
         ctx.save_for_backward(by_embedding)
+        ctx.in_kernel, ctx.dtype = in_kernel, embedding.dtype
         return losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
         (by_embedding,) = ctx.saved_tensors
-        return by_embedding * by_loss[..., None, None], None, None, None
+        if ctx.in_kernel:
+            from faustnet.nn.kernels import scale_layers
+
+            return scale_layers(by_embedding, by_loss, ctx.dtype), None, None, None, None
+        return by_embedding * by_loss[..., None, None], None, None, None, None
 
 
 def _contrastive(embedding: Tensor, labels: Tensor, margin: float | Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -114,6 +128,8 @@ def _contrastive(embedding: Tensor, labels: Tensor, margin: float | Tensor, temp
     loss of a row is −Σ w log p − log n, and its gradient by s is (p − w) / temperature.
     """
     batch = embedding.shape[-2]
+    if isinstance(margin, Tensor):
+        margin = margin[..., None, None]
     lengths = torch.linalg.vector_norm(embedding, dim=-1, keepdim=True).clamp_min_(SMALLEST_LENGTH)
     rows = embedding / lengths
     alike = (labels.unsqueeze(-1) == labels.unsqueeze(-2)).to(rows.dtype)

@@ -1,4 +1,5 @@
-"""GPU kernels in Triton: normalisation with ReLU, blocks of pixels, the tuplet loss, scores, and updates of optimisers.
+"""GPU kernels in Triton: normalisation with ReLU, blocks of pixels, the tuplet and contrastive losses, scores, and updates
+of optimisers.
 
 Triton is installed with the GPU builds of PyTorch, so this package is imported only where `devices.has_triton` is true.
 Kernels compute in float32, and may multiply in TF32 where torch does; their inputs and outputs may have another type. With
@@ -8,6 +9,7 @@ TRITON_INTERPRET=1 set before Triton is imported, they run on CPU tensors too, s
 from faustnet.nn.kernels.batch_norm import batch_norm_relu
 from faustnet.nn.kernels.blocks import block_maxima, block_means
 from faustnet.nn.kernels.cache_key import remember_key
+from faustnet.nn.kernels.contrastive import marginal_contrastive
 from faustnet.nn.kernels.muon import LookAhead, move, polynomial
 from faustnet.nn.kernels.relu_norm import WIDEST, relu_norm, sum_rows
 from faustnet.nn.kernels.scores import reference_scores
@@ -22,6 +24,7 @@ __all__ = [
     "batch_norm_relu",
     "block_maxima",
     "block_means",
+    "marginal_contrastive",
     "move",
     "polynomial",
     "reference_scores",

@@ -160,9 +160,10 @@ def _scale(values, factors, products, length, SIZE: tl.constexpr):
     tl.store(products + at, product, mask=within < length)
 
 
-def scale_layers(values: Tensor, factors: Tensor) -> Tensor:
-    """Multiply the values of each layer by its factor, several times as fast as torch does. (…, R, e), (…) → (…, R, e)"""
+def scale_layers(values: Tensor, factors: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Multiply the values of each layer by its factor, several times as fast as torch does. The products have the same dtype
+    as the values, or `dtype`. (…, R, e), (…) → (…, R, e)"""
     layers = factors.numel()
-    products, length = torch.empty_like(values), values.numel() // layers
+    products, length = torch.empty_like(values, dtype=dtype), values.numel() // layers
     _scale[(triton.cdiv(length, BLOCK), layers)](values, factors.contiguous(), products, length, SIZE=BLOCK)
     return products
