@@ -25,6 +25,7 @@ from faustnet.losses import (
 from faustnet.nn import heads, kernels, modules
 from faustnet.nn.batched import BatchedLinear, StackedParameter
 from faustnet.nn.kernels import cache_key, contrastive
+from faustnet.nn.layers import scaled
 from faustnet.nn.side_stream import SideStream
 from faustnet.training.optimisers import OptimiserSettings, base, muon
 
@@ -253,6 +254,39 @@ def test_the_norm_kernel_refuses_a_second_derivative() -> None:
     (first,) = torch.autograd.grad(kernels.relu_norm(hidden, bias).square().sum(), hidden, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
+
+
+@pytest.mark.parametrize("shape", [(3, 20, 40), (30, 256), (2, 5, 1), (4, 3000)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernel_of_unit_rows_is_the_formula(shape: tuple[int, ...], dtype: torch.dtype, calls_of: Calls) -> None:
+    """One row is zeros, and one is shorter than what a row is divided by at least."""
+    torch.manual_seed(0)
+    rows = torch.randn(shape) * 3
+    rows[..., 0, :], rows[..., 1, :] = 0, 1e-15
+    rough, calls = rows.to(DEVICE, dtype).requires_grad_(), calls_of("unit_rows")
+    found = scaled(rough, True, None)
+    exact = rough.detach().double().cpu().requires_grad_()
+    expected, weights = functional.normalize(exact, dim=-1), torch.randn(shape).to(dtype)
+    (by_rough,) = torch.autograd.grad((found * weights.to(DEVICE)).sum(), rough)
+    (by_exact,) = torch.autograd.grad((expected * weights).sum(), exact)
+    assert len(calls) == 1
+    assert (found.dtype, by_rough.dtype) == (dtype, dtype)
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-2
+    assert relative(found, expected) < tolerance
+    assert relative(by_rough[..., :2, :], by_exact[..., :2, :]) < tolerance
+    torch.testing.assert_close(by_rough[..., 2:, :].double().cpu(), by_exact[..., 2:, :], rtol=tolerance, atol=tolerance)
+    assert scaled(rough.detach(), True, None).dtype == dtype
+    assert len(calls) == 1
+
+
+def test_the_kernel_of_unit_rows_passes_nan_on() -> None:
+    rows = torch.ones(3, 5, device=DEVICE)
+    rows[1, 2] = torch.nan
+    rows.requires_grad_()
+    found = kernels.unit_rows(rows)
+    (by_rows,) = torch.autograd.grad(found.sum(), rows)
+    for values in (found, by_rows):
+        assert values.isnan().all(dim=1).tolist() == [False, True, False]
 
 
 def stored(tensor: Tensor, last: bool) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from faustnet.errors import FaustnetError, require
 from faustnet.nn.heads import TokenHead
-from faustnet.nn.modules import BatchNorm, Linear
+from faustnet.nn.modules import BatchNorm, Linear, unit_rows
 from faustnet.nn.row_shard import RowShard, ShardedBatchNorm
 from faustnet.nn.structure import Structure, activation, as_vectors, map_tensors, padding_mask
 
@@ -160,7 +160,7 @@ def _set_statistics(norm: BatchNorm, arguments: tuple[Tensor, ...]) -> None:
 def scaled(embedding: Tensor, unit: bool, gain: Tensor | None) -> Tensor:
     """Normalise embeddings to length 1 if `unit`, then multiply by the layer's gain. (…, R, e), (…, 1) → (…, R, e)"""
     if unit:
-        embedding = functional.normalize(embedding, dim=-1)
+        embedding = unit_rows(embedding)
     return embedding if gain is None else embedding * gain.unsqueeze(-1)
 
 

@@ -155,6 +155,17 @@ def relu_norm(linear: Affine, rows: Any) -> Tensor:
     return functional.layer_norm(hidden, hidden.shape[-1:])
 
 
+def unit_rows(rows: Tensor) -> Tensor:
+    """Divide each row by its length; a row of zeros is unchanged. (…, d) → (…, d)"""
+    device = rows.device
+    if rows.requires_grad and rows.dtype != torch.float64 and has_triton(device):
+        from faustnet.nn import kernels
+
+        if rows.shape[-1] <= kernels.WIDEST and not torch.is_autocast_enabled(device.type):  # which chooses types itself
+            return kernels.unit_rows(rows)
+    return functional.normalize(rows, dim=-1)
+
+
 def unit_rms(rows: Tensor) -> Tensor:
     """Divide each row by its root mean square; a row of zeros is unchanged. (…, d) → (…, d)"""
     return functional.rms_norm(rows, rows.shape[-1:], eps=torch.finfo(rows.dtype).tiny)

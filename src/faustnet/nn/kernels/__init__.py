@@ -14,6 +14,7 @@ from faustnet.nn.kernels.muon import LookAhead, move, polynomial
 from faustnet.nn.kernels.relu_norm import WIDEST, relu_norm, sum_rows
 from faustnet.nn.kernels.scores import reference_scores
 from faustnet.nn.kernels.tuplet import MOST_REFERENCES, reference_tuplet, scale_layers
+from faustnet.nn.kernels.unit_rows import unit_rows
 from faustnet.nn.kernels.update import Rule, update
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "relu_norm",
     "scale_layers",
     "sum_rows",
+    "unit_rows",
     "update",
 ]
 
