@@ -36,10 +36,10 @@ trainer = faustnet.Trainer(
     method,
     train=(x_train, y_train),
     test=(x_test, y_test),
-    optimiser=lambda parameters: torch.optim.AdamW(parameters, lr=3e-3),
-    scheduler=lambda optimiser: OneCycleLR(optimiser, 3e-3, epochs=15, steps_per_epoch=42, cycle_momentum=False),
+    optimiser=lambda parameters: torch.optim.AdamW(parameters, lr=2e-3),
+    scheduler=lambda optimiser: OneCycleLR(optimiser, 2e-3, epochs=25, steps_per_epoch=42, cycle_momentum=False),
     scheduler_every="batch",
     batch_size=32,
 )
-trainer.fit(epochs=15)
+trainer.fit(epochs=25)
 print(trainer.evaluate().accuracy, trainer.evaluate().layer_accuracy)  # all layers together; each layer alone
