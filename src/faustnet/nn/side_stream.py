@@ -25,9 +25,14 @@ class SideStream:
 
     def fork(self) -> AbstractContextManager[object]:
         """Run the work of a block in the side stream. It starts after all work of the current stream so far."""
+        self.follow()
+        return self.go_on()
+
+    def follow(self) -> None:
+        """Let later work of the side stream start after all work of the current stream so far."""
+        self.working = True
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
-        return self.go_on()
 
     def keep(self, *tensors: Tensor) -> None:
         """Keep tensors in memory until `join`."""

@@ -91,6 +91,8 @@ class BatchedGroup(LayerGroup):
         self.factors = factors
         activation, embedding = self.batched(self.rows)
         self.output_ready = self.stream.record_event() if self.stream else None
+        if self.batched.separate_first:
+            self.batched.first_side.follow()  # its next products overwrite those that were just used
         losses = method.batched_loss(embedding, labels, self.span)
         with self.batched.side.fork():
             totals += losses.detach().masked_fill(factors[:, 3] == 0, 0)
