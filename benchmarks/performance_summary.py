@@ -144,7 +144,10 @@ def _others(found: Results) -> str:
     for key, how in (("wavefront_us", "all representatives"), ("sampled_wavefront_us", "one representative per class")):
         ratios = [line[key] / line["backprop_us"] for line in found.lines("h200", "convolutions") if key in line]
         if ratios:
-            said.append(f"A step of convolutional networks with {how} took {span(ratios)} times as long.")
+            said.append(
+                f"On the {MACHINES['h200']}, a step of convolutional networks with {how} took {span(ratios)} times as long "
+                "as with backprop."
+            )
     lines = found.lines("cpu", "steps")
     if lines:
         times = span([line["sequential_us"] / line["backprop_us"] for line in lines])

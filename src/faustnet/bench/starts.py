@@ -16,7 +16,7 @@ from faustnet.errors import FaustnetError
 from faustnet.nn.architectures import NetworkSettings
 
 Work = Case | NetworkSettings  # a step of dense layers, or of these convolutional ones
-TIMES = ("_us", "seconds")  # ends of the names of times
+UNITS = ("us", "seconds")  # the last words of the names of times
 
 
 def measure(
@@ -40,10 +40,10 @@ def combined(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return one entry from those of several starts."""
     line: dict[str, Any] = {}
     for name, value in lines[0].items():
-        values, unit = [other[name] for other in lines], next((end for end in TIMES if name.endswith(end)), "")
-        line[name] = statistics.median(values) if unit else value
-        if unit:
-            line[f"{name.removesuffix(unit).rstrip('_')}_worst_{unit.lstrip('_')}".lstrip("_")] = max(values)
+        values, unit = [other[name] for other in lines], name.split("_")[-1]
+        line[name] = statistics.median(values) if unit in UNITS else value
+        if unit in UNITS:
+            line[f"{name.removesuffix(unit)}worst_{unit}"] = max(values)
     return line | {"starts": len(lines)}
 
 

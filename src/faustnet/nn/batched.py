@@ -131,7 +131,7 @@ class BatchedLinear:
         return [first, function(rows[1])]
 
     def products_like(self, rows: Tensor, n: int, outputs: int) -> Tensor:
-        """Return memory for the products of all layers, those of the last step. (n − 1, R, inputs) → (n, R, outputs)"""
+        """Return memory for the products of all layers, the same in every step. (n − 1, R, inputs) → (n, R, outputs)"""
         shape = n, rows.shape[1], outputs
         if self.products is None or self.products.shape != shape:
             self.products = rows.new_empty(shape)
