@@ -15,6 +15,7 @@ import triton
 from faustnet.losses import (
     batch_tuplet_loss,
     formulas,
+    gradients,
     marginal_contrastive_loss,
     objective,
     reference_tuplet_loss,
@@ -37,7 +38,7 @@ Calls = Callable[[str], list[None]]
 @pytest.fixture
 def calls_of(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Let the package use its kernels on this device, and count the calls of one of them."""
-    for module in (formulas, objective, heads, modules, base, muon):
+    for module in (formulas, gradients, objective, heads, modules, base, muon):
         monkeypatch.setattr(module, "has_triton", lambda device: True)
 
     def count(name: str) -> list[None]:
@@ -90,6 +91,20 @@ def test_the_tuplet_kernel_is_the_formula(classes: int, values: int, smoothing: 
     (by_exact,) = torch.autograd.grad((expected * weights).sum(), exact)
     (by_rough,) = torch.autograd.grad((found * weights.to(DEVICE)).sum(), rough)
     assert relative(by_rough, by_exact) < 1e-5
+
+
+def test_a_gradient_is_not_multiplied_by_marked_ones(calls_of: Calls) -> None:
+    torch.manual_seed(0)
+    calls = calls_of("scale_layers")
+    embedding, labels = torch.randn(3, 50 + 4, 16, device=DEVICE).requires_grad_(), torch.randint(4, (3, 50), device=DEVICE)
+    found = []
+    for make in (gradients.unit_gradient, torch.ones_like):
+        losses = reference_tuplet_loss(embedding, labels, 4, 0.1) + marginal_contrastive_loss(
+            embedding[:, :50], labels, 0.0, 0.1
+        )
+        found.append(torch.autograd.grad(losses, embedding, make(losses.detach()))[0])
+    assert torch.equal(*found)
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize(("classes", "batch", "smoothing"), [(7, 50, 0.1), (90, 50, 0.0), (300, 150, 0.1)])

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError
 from faustnet.losses import marginal_contrastive_loss, reference_tuplet_loss, similarity_matching_loss
+from faustnet.losses.gradients import unit_gradient
 from faustnet.losses.objective import Contrastive, Objective, ReferenceTuplet, SimilarityMatching, Term
 
 EMBEDDING = torch.randn(2, 6 + 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -36,6 +37,20 @@ def test_an_objective_is_the_weighted_sum_of_its_terms_and_of_a_users_own() -> N
     expected = expected + 0.25 * similarity_matching_loss(anchors, LABELS, SHARES)
     expected = expected + 0.125 * anchors.square().sum(dim=-1).mean(dim=-1)
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (1.0, 0.5), (2.0, 1.0)])
+def test_gradients_by_marked_ones_are_those_by_any_ones(weights: tuple[float, float]) -> None:
+    """Marked ones are not multiplied by; the weight of a term and the sum of terms hide the mark or keep it."""
+    objective = Objective([ReferenceTuplet(4, 0.3, weight=weights[0]), Contrastive(weights[1], 0.2)])
+    embedding = EMBEDDING.clone().requires_grad_()
+    found = []
+    for make in (unit_gradient, torch.ones_like):
+        losses = objective(embedding, LABELS)
+        found.append(torch.autograd.grad(losses, embedding, make(losses.detach()))[0])
+    assert torch.equal(*found)
+    halved = torch.autograd.grad(objective(embedding, LABELS), embedding, torch.full((2,), 0.5, dtype=torch.float64))[0]
+    assert torch.equal(halved, found[0] / 2)
 
 
 def test_a_term_without_weight_is_not_computed() -> None:

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from faustnet.errors import FaustnetError, require
 from faustnet.losses.checks import check_floating, check_labels, check_margin, check_pairs, check_tuplet_options
+from faustnet.losses.gradients import scaled_by_layer
 from faustnet.system.devices import has_triton
 
 SMALLEST_LENGTH = 1e-12  # of a row that is divided by its length, as in torch
@@ -107,18 +108,14 @@ class _Contrastive(torch.autograd.Function):
         else:
             losses, by_embedding = _contrastive(embedding, labels, margin, temperature)
         ctx.save_for_backward(by_embedding)
-        ctx.in_kernel, ctx.dtype = in_kernel, embedding.dtype
+        ctx.dtype = embedding.dtype
         return losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
         (by_embedding,) = ctx.saved_tensors
-        if ctx.in_kernel:
-            from faustnet.nn.kernels import scale_layers
-
-            return scale_layers(by_embedding, by_loss, ctx.dtype), None, None, None, None
-        return by_embedding * by_loss[..., None, None], None, None, None, None
+        return scaled_by_layer(by_embedding, by_loss, ctx.dtype), None, None, None, None
 
 
 def _contrastive(embedding: Tensor, labels: Tensor, margin: float | Tensor, temperature: float) -> tuple[Tensor, Tensor]:

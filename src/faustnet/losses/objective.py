@@ -13,6 +13,7 @@ from torch.nn import functional
 from faustnet.errors import FaustnetError, require
 from faustnet.losses.checks import check_labels, check_tuplet_options
 from faustnet.losses.formulas import exact, goodness, marginal_contrastive_loss, mixed, similarity_matching_loss
+from faustnet.losses.gradients import scaled_by_layer
 from faustnet.system.devices import has_triton
 
 NEVER = -1e30  # exponent of a reference that is not compared; infinity times a target of 0 would be NaN
@@ -202,11 +203,7 @@ class _ReferenceTuplet(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
         (by_embedding,) = ctx.saved_tensors
-        if by_embedding.dtype != torch.float64 and has_triton(by_embedding.device):
-            from faustnet.nn.kernels import scale_layers
-
-            return scale_layers(by_embedding, by_loss), None, None, None, None, None
-        return by_embedding * by_loss[..., None, None].to(by_embedding.dtype), None, None, None, None, None
+        return scaled_by_layer(by_embedding, by_loss), None, None, None, None, None
 
 
 def _reference_tuplet(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from faustnet.losses.gradients import unit_gradient
 from faustnet.methods import LocalMethod
 from faustnet.nn.batched import FIRST_WEIGHT, BatchedLayers, StackedParameter
 from faustnet.nn.layers import Layer
@@ -38,7 +39,7 @@ class BatchedGroup(LayerGroup):
             update = self._update_bias if parameter is batched.bias else self._update_matrix
             parameter.update = functools.partial(update, parameter, state)
         master = batched.parameters[0].master
-        self.ones = torch.ones(len(layers), dtype=master.dtype, device=master.device)
+        self.ones = unit_gradient(master.new_empty(len(layers)))
 
     def allocate(self, rows: Tensor) -> Tensor:
         batched, count = self.batched, len(self)

@@ -1,0 +1,26 @@
+"""Gradients that a loss function computes together with the loss, so that its backward pass only scales them."""
+
+import torch
+from torch import Tensor
+
+from faustnet.system.devices import has_triton
+
+
+def unit_gradient(losses: Tensor) -> Tensor:
+    """Return ones for `losses.backward`. They are marked, so that `scaled_by_layer` need not multiply by them. (…) → (…)"""
+    ones = torch.ones_like(losses, requires_grad=False)
+    ones.is_unit_gradient = True  # type: ignore[attr-defined]
+    return ones
+
+
+def scaled_by_layer(by_embedding: Tensor, by_losses: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Multiply the gradient of each layer by the gradient by its loss. The result has the dtype of the gradient, or `dtype`.
+    (…, R, e), (…) → (…, R, e)"""
+    dtype = dtype or by_embedding.dtype
+    if getattr(by_losses, "is_unit_gradient", False):
+        return by_embedding.to(dtype)
+    if by_embedding.dtype != torch.float64 and has_triton(by_embedding.device):
+        from faustnet.nn.kernels import scale_layers
+
+        return scale_layers(by_embedding, by_losses, dtype)
+    return (by_embedding * by_losses[..., None, None].to(by_embedding.dtype)).to(dtype)
