@@ -1,6 +1,7 @@
 """Steps without waiting for the device: tables that are computed ahead, and steps recorded as CUDA graphs."""
 
 import functools
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
@@ -142,15 +143,17 @@ class Recording:
         self.graph = torch.cuda.CUDAGraph()
         # Another thread may copy images meanwhile; "thread_local" does not restrict it.
         try:
-            with torch.cuda.graph(self.graph, pool, capture_error_mode="thread_local"):
+            with without_collection(), torch.cuda.graph(self.graph, pool, capture_error_mode="thread_local"):
                 work()
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            cause = first_of(error)
+            if isinstance(cause, torch.OutOfMemoryError):
+                raise cause from None
+            reason = next(iter(str(cause).splitlines()), type(cause).__name__)
             raise FaustnetError(
-                f"A training step cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}): no layer or loss may "
+                f"A training step cannot be recorded as a CUDA graph ({reason}): no layer or loss may "
                 "wait for the GPU, as .item(), .cpu() and conditions on tensors do. Remove that, or train on the CPU."
-            ) from None
+            ) from cause
 
     def milliseconds(self, changes: Sequence[Tensor]) -> float:
         """Return how long a replay takes. What it changes is undone."""
@@ -166,6 +169,25 @@ class Recording:
 
     def __call__(self) -> None:
         self.graph.replay()
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Free no garbage in this block: freeing an older CUDA graph is an error while another one is being recorded."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def first_of(error: BaseException) -> BaseException:
+    """Return the error that others followed. After an error in a recording, CUDA also refuses to end it."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 @contextmanager
