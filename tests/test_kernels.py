@@ -23,9 +23,9 @@ from faustnet.losses import (
     squared_distances,
     tuplet_loss,
 )
-from faustnet.nn import batched, heads, kernels, modules
+from faustnet.nn import heads, kernels, modules
 from faustnet.nn.batched import BatchedLinear, StackedParameter
-from faustnet.nn.kernels import cache_key, columns, contrastive
+from faustnet.nn.kernels import cache_key, contrastive
 from faustnet.nn.layers import scaled
 from faustnet.nn.side_stream import SideStream
 from faustnet.training.optimisers import OptimiserSettings, base, muon
@@ -38,7 +38,7 @@ Calls = Callable[[str], list[None]]
 @pytest.fixture
 def calls_of(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Let the package use its kernels on this device, and count the calls of one of them."""
-    for module in (formulas, gradients, objective, batched, heads, modules, base, muon):
+    for module in (formulas, gradients, objective, heads, modules, base, muon):
         monkeypatch.setattr(module, "has_triton", lambda device: True)
 
     def count(name: str) -> list[None]:
@@ -237,38 +237,16 @@ def test_the_contrastive_kernels_pass_nan_on(classes: int, margin: float) -> Non
     assert by_embedding[1].isnan().all()
 
 
-@pytest.mark.parametrize("shape", [(3, 70, 100), (1, 5, 3), (2, 64, 130)])
-def test_matrices_are_stored_by_columns(shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("shape", [(3, 40, 800), (50, 500), (2, 7, 3), (5, 5000)])
+def test_the_norm_kernel_is_the_formula(shape: tuple[int, ...], calls_of: Calls) -> None:
     torch.manual_seed(0)
-    rows = torch.randn(shape, device=DEVICE)
-    found = columns.stored_by_columns(rows)
-    assert torch.equal(found, rows)
-    assert found.stride(1) == 1
-    assert found.stride(2) % 8 == 0
-    assert columns.stored_by_columns(found) is found
-    assert torch.equal(kernels.sum_rows(found), kernels.sum_rows(rows))
-
-
-@pytest.mark.parametrize("by_columns", [False, True])
-@pytest.mark.parametrize("shape", [(3, 41, 800), (50, 500), (2, 7, 3), (5, 5000)])
-def test_the_norm_kernel_is_the_formula(
-    shape: tuple[int, ...], by_columns: bool, calls_of: Calls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also if products of the backward pass are computed with matrices that are stored column by column."""
-    torch.manual_seed(0)
-    monkeypatch.setattr(columns, "prefers_columns", lambda matrices: by_columns)
     weight, bias = (torch.randn(*shape[:-2], shape[-1], *more, device=DEVICE).requires_grad_() for more in ((16,), ()))
     rows, weights = torch.randn(*shape[:-1], 16, device=DEVICE), torch.randn(shape, device=DEVICE)
     calls = calls_of("relu_norm")
     left_out: list[Tensor] = []  # gradients by biases, which the kernel leaves to the optimiser
     if len(shape) == 3:
         stacked = [StackedParameter(name, slice(0, 3), own, own) for name, own in (("weight", weight), ("bias", bias))]
-
-        def update(by_hidden: Tensor) -> None:
-            assert (by_hidden.stride(1) == 1) == by_columns
-            left_out.append(kernels.sum_rows(by_hidden))
-
-        stacked[1].update = update
+        stacked[1].update = lambda by_hidden: left_out.append(kernels.sum_rows(by_hidden))
         found = modules.relu_norm(BatchedLinear(stacked[:1], stacked[1], SideStream(DEVICE)), [rows])
     else:
         layer = modules.Linear(16, shape[-1])
@@ -277,12 +255,12 @@ def test_the_norm_kernel_is_the_formula(
         found = modules.relu_norm(layer, rows)
     assert len(calls) == 1
     asked = [weight] if len(shape) == 3 else [weight, bias]
-    found_gradients = [*torch.autograd.grad((found * weights).sum(), asked), *left_out]
+    gradients = [*torch.autograd.grad((found * weights).sum(), asked), *left_out]
     weight, bias = (parameter.detach().double().requires_grad_() for parameter in (weight, bias))
     hidden = functional.relu(rows.double() @ weight.mT + bias.unsqueeze(-2))
     expected = functional.layer_norm(hidden, hidden.shape[-1:])
     assert relative(found, expected) < 1e-5
-    for mine, exact in zip(found_gradients, torch.autograd.grad((expected * weights).sum(), [weight, bias]), strict=True):
+    for mine, exact in zip(gradients, torch.autograd.grad((expected * weights).sum(), [weight, bias]), strict=True):
         assert relative(mine, exact) < 1e-4
 
 

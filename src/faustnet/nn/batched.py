@@ -7,7 +7,6 @@ map, run one by one. The first layer of a network may have other inputs than the
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,6 @@ from faustnet.nn.bodies import DenseBody, ReluBody, RmsBody
 from faustnet.nn.layers import Layer, scaled
 from faustnet.nn.modules import EPSILON, BatchNorm, CastModule, Linear, relu_norm, unit_rms
 from faustnet.nn.side_stream import SideStream
-from faustnet.system.devices import has_triton
 
 FIRST_WEIGHT = "body.linear.weight"  # the parameter whose shape depends on the number of inputs
 BIAS = "body.linear.bias"
@@ -44,7 +42,7 @@ class StackedParameter:
     def gradient(self, by_output: Tensor, rows: Tensor) -> Tensor | None:
         """Return the gradient of n matrices by a product with rows, unless it is left to `update`."""
         if self.update is None:
-            return weight_gradient(by_output, rows)
+            return torch.bmm(by_output.mT, rows)
         self.update(by_output, rows)
         return None
 
@@ -52,23 +50,6 @@ class StackedParameter:
     def copy(self) -> Tensor:
         """Where an update also writes the new values: the copy, or the master itself."""
         return self.working.detach() if self.working.dtype != self.master.dtype else self.master
-
-
-def weight_gradient(by_output: Tensor, rows: Tensor) -> Tensor:
-    """Return the gradient of n matrices by products with rows. (n, R, outputs), (n, R, inputs) → (n, outputs, inputs)"""
-    return torch.bmm(summable(by_output).mT, summable(rows))
-
-
-def summable(matrices: Tensor, ahead: SideStream | None = None) -> Tensor:
-    """Return matrices as they are multiplied fastest in a product that sums over their rows. With `ahead`, a copy is made in
-    that stream, which the product must wait for. (n, R, width) → (n, R, width)"""
-    if has_triton(matrices.device):
-        from faustnet.nn.kernels import columns
-
-        if columns.prefers_columns(matrices):
-            with ahead.fork() if ahead else nullcontext():
-                return columns.stored_by_columns(matrices)
-    return matrices
 
 
 class BatchedLayers(ABC):
@@ -115,7 +96,7 @@ class BatchedLayers(ABC):
         activation = self.body(rows)
         embedding = activation
         if self.projection is not None:
-            embedding = _BatchedProduct.apply(activation, self.projection.working, self.projection, self.linear.ahead)
+            embedding = _BatchedProduct.apply(activation, self.projection.working, self.projection)
         gain, prototypes = self.by_name.get("gain"), self.by_name.get("prototypes")
         embedding = scaled(embedding, self.unit, gain)
         compared = [embedding] if prototypes is None else [embedding, scaled(prototypes, self.unit, gain)]
@@ -135,7 +116,6 @@ class BatchedLinear:
 
     def __init__(self, weights: Sequence[StackedParameter], bias: StackedParameter, first_side: SideStream):
         self.weights, self.bias, self.bias_parameter, self.first_side = weights, bias.working, bias, first_side
-        self.ahead = SideStream(bias.working.device)  # for what the backward pass needs
         self.products: Tensor | None = None  # (n, R, outputs): written by two streams, so its memory is not shared
 
     @property
@@ -166,7 +146,7 @@ class BatchedLinear:
         rows = self.mapped(lambda part: part.to(self.bias.dtype), rows)
         tensors = [weight.working for weight in self.weights]
         if len(rows) == 1:
-            return _BatchedProduct.apply(*rows, *tensors, *self.weights, self.ahead)
+            return _BatchedProduct.apply(*rows, *tensors, *self.weights)
         return _FirstAndOthersProduct.apply(*rows, *tensors, self)
 
 
@@ -236,20 +216,17 @@ class _BatchedProduct(torch.autograd.Function):
     would be transposed in memory, and copied before it is used."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor, parameter: StackedParameter, ahead: SideStream) -> Tensor:
-        ctx.parameter, ctx.ahead = parameter, ahead
-        by_rows, by_weight, *_ = ctx.needs_input_grad
-        saved_rows = summable(rows, ahead) if by_weight and not by_rows else rows  # otherwise there is time for it later
-        ctx.save_for_backward(saved_rows, summable(weight, ahead) if by_rows else weight)
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, parameter: StackedParameter) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        ctx.parameter = parameter
         return torch.bmm(rows, weight.mT)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         rows, weight = ctx.saved_tensors
-        ctx.ahead.join()
         by_rows = torch.bmm(by_output, weight) if ctx.needs_input_grad[0] else None  # before the weight is updated
-        return by_rows, ctx.parameter.gradient(by_output, rows), None, None
+        return by_rows, ctx.parameter.gradient(by_output, rows), None
 
 
 class _FirstAndOthersProduct(torch.autograd.Function):
@@ -259,17 +236,13 @@ class _FirstAndOthersProduct(torch.autograd.Function):
     def forward(
         ctx: Any, first: Tensor, others: Tensor, first_weight: Tensor, weight: Tensor, linear: BatchedLinear
     ) -> Tensor:
+        ctx.save_for_backward(first, others)
         ctx.linear = linear
         together = linear.products_like(others, 1 + len(others), weight.shape[1])
-        trained = ctx.needs_input_grad[3]
-        other_rows = summable(others, linear.ahead) if trained else others
         with linear.first_side.go_on():
             torch.mm(first[0], first_weight[0].mT, out=together[0])
         torch.bmm(others, weight.mT, out=together[1:])
         linear.first_side.join()
-        with linear.first_side.go_on():
-            first_rows = summable(first) if trained else first
-        ctx.save_for_backward(first_rows, other_rows)
         return together
 
     @staticmethod
@@ -277,6 +250,5 @@ class _FirstAndOthersProduct(torch.autograd.Function):
     def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
         first, others = ctx.linear.weights
         first_rows, other_rows = ctx.saved_tensors
-        ctx.linear.ahead.join()
         found = first.gradient(by_output[:1], first_rows), others.gradient(by_output[1:], other_rows)
         return None, None, *found, None

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from faustnet.losses.gradients import unit_gradient
 from faustnet.methods import LocalMethod
-from faustnet.nn.batched import FIRST_WEIGHT, BatchedLayers, StackedParameter, weight_gradient
+from faustnet.nn.batched import FIRST_WEIGHT, BatchedLayers, StackedParameter
 from faustnet.nn.layers import Layer
 from faustnet.training.optimisers import Optimiser
 from faustnet.training.schedules.groups import LayerGroup
@@ -115,13 +115,13 @@ class BatchedGroup(LayerGroup):
         elif self.batched.separate_first and parameter.layers.start == 0:
             side = self.batched.first_side
         else:
-            gradient = weight_gradient(by_output, rows)
+            gradient = torch.bmm(by_output.mT, rows)
             self.batched.first_side.wait()  # one update after the other: the first layer goes on during the second
             self._update_by(parameter, state, gradient)
             return
         side.keep(by_output, rows, self.factors)
         with side.fork():
-            self._update_by(parameter, state, weight_gradient(by_output, rows))
+            self._update_by(parameter, state, torch.bmm(by_output.mT, rows))
 
     def _update_bias(self, parameter: StackedParameter, state: list[Tensor], by_output: Tensor) -> None:
         """Compute the gradient of n biases, which a kernel leaves to this, and update them."""
