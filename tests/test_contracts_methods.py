@@ -19,7 +19,7 @@ from faustnet.nn.network import Network
 from faustnet.reproduce.table1 import summary, tables, texts
 from faustnet.runs.folder import Run
 from faustnet.runs.recipes import recipe_from, write_recipe
-from faustnet.training.optimisers import OPTIMISERS, OptimiserSettings
+from faustnet.training.optimisers import OPTIMISERS, Optimiser, OptimiserSettings
 from faustnet.training.optimisers.standard import SGD
 from user_classes import OwnLayer, OwnMethod, assert_same_state, trained
 
@@ -64,11 +64,7 @@ class SignSGD(SGD):
     """A user's optimiser: moves every weight by the learning rate, in the direction of its gradient's sign."""
 
     name: ClassVar[str] = "sign-sgd"
-
-    def _torch_optimiser(self, parameters: list[torch.nn.Parameter], rate: torch.Tensor) -> torch.optim.Optimizer:
-        optimiser = torch.optim.SGD(parameters, rate)
-        optimiser.register_step_pre_hook(lambda *_: [p.grad.sign_() for p in parameters if p.grad is not None] and None)
-        return optimiser
+    step = Optimiser.step
 
     def slots(self, dimensions: int) -> tuple[str, ...]:
         return ()
@@ -84,6 +80,18 @@ def test_a_users_optimiser_is_one_class_for_all_schedules(monkeypatch: pytest.Mo
     settings = OptimiserSettings(SignSGD.name, learning_rate=0.001)
     one, other = (trained([OwnLayer] * 3, schedule, optimiser=settings) for schedule in ("wavefront", "sequential"))
     assert_same_state(one, other)
+
+
+def test_an_optimiser_that_inherits_a_step_without_its_own_change_is_refused() -> None:
+    with pytest.raises(
+        FaustnetError, match=r"Halved must define step, .* does not use its _change: write step = Optimiser\.step"
+    ):
+
+        class Halved(SGD):
+            def _change(
+                self, gradient: torch.Tensor, active: torch.Tensor, root: torch.Tensor, *state: torch.Tensor
+            ) -> torch.Tensor:
+                return gradient / 2
 
 
 # Types of options

@@ -105,6 +105,19 @@ def test_methods_take_data_from_anywhere_and_know_no_file_formats() -> None:
     assert not loaded & {"PIL", "sklearn", "pooch", "tokenizers"}
 
 
+@pytest.mark.parametrize("schedule", ["sequential", "wavefront"])
+def test_a_training_imports_no_compiler_and_no_library_that_it_does_not_use(schedule: str, tmp_path: Path) -> None:
+    """Each of them takes longer than importing torch. Making an optimiser of torch imports its compiler, and a backward pass
+    from a given gradient imports sympy."""
+    recipe = {"dataset": "digits", "network": {"widths": [32, 32]}, "training": {"epochs": 1, "schedule": schedule}}
+    program = (
+        f"import faustnet, json, sys; faustnet.train({recipe}, {str(tmp_path / 'run')!r}); print(json.dumps([*sys.modules]))"
+    )
+    loaded = set(json.loads(fresh_python(program).splitlines()[-1]))
+    assert "torch" in loaded
+    assert not loaded & {"torch._dynamo", "sympy", "sklearn", "scipy", "pandas", "matplotlib", "triton"}
+
+
 def test_the_report_imports_no_torch() -> None:
     modules = [name for name in MODULE_NAMES if name.startswith("faustnet.report")]
     lines = "\n".join(f"import {name}" for name in modules)

@@ -382,15 +382,15 @@ def test_muon_moves_parameters_of_one_shape_together_by_kernels(calls_of: Calls)
     rough = [torch.nn.Parameter(weight.detach().float().to(DEVICE)) for weight in exact]
     rough[1].data = rough[1].data.contiguous(memory_format=torch.channels_last)
     start = [weight.detach().clone() for weight in exact]
-    optimisers = [OptimiserSettings("muon", learning_rate=0.1, weight_decay=0.1).create().torch_optimiser(own)
-                  for own in (exact, rough)]  # fmt: skip
+    settings = OptimiserSettings("muon", learning_rate=0.1, weight_decay=0.1)
+    updates = [settings.create().updates(own, [own]) for own in map(torch.nn.ParameterList, (exact, rough))]
     calls = calls_of("move")
     for _ in range(3):
         for one, other in zip(exact, rough, strict=True):
             one.grad = torch.randn(one.shape, dtype=torch.float64)
             other.grad = one.grad.float().to(DEVICE)
-        for optimiser in optimisers:
-            optimiser.step()
+        for own in updates:
+            own.step(torch.tensor(0.1))
     assert len(calls) == 3 * 4
     for one, other, before in zip(exact, rough, start, strict=True):
         assert relative(other.detach() - before.float().to(DEVICE), one.detach() - before) < 2e-2

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from faustnet.errors import FaustnetError
 from faustnet.losses import marginal_contrastive_loss, reference_tuplet_loss, similarity_matching_loss
-from faustnet.losses.gradients import unit_gradient
+from faustnet.losses.gradients import backward, unit_gradient
 from faustnet.losses.objective import Contrastive, Objective, ReferenceTuplet, SimilarityMatching, Term
 
 EMBEDDING = torch.randn(2, 6 + 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -51,6 +51,17 @@ def test_gradients_by_marked_ones_are_those_by_any_ones(weights: tuple[float, fl
     assert torch.equal(*found)
     halved = torch.autograd.grad(objective(embedding, LABELS), embedding, torch.full((2,), 0.5, dtype=torch.float64))[0]
     assert torch.equal(halved, found[0] / 2)
+
+
+def test_a_backward_pass_is_torchs() -> None:
+    weight = torch.tensor([2.0, 3.0], requires_grad=True)
+    gradient = torch.tensor([0.5, -1.0])
+    backward(weight**2, gradient)
+    found, weight.grad = weight.grad, None
+    (weight**2).backward(gradient)
+    assert torch.equal(found, weight.grad)
+    with pytest.raises(AssertionError):
+        backward(weight**2, gradient[:1])
 
 
 def test_a_term_without_weight_is_not_computed() -> None:

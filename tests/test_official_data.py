@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 import torch
 from platformdirs import user_cache_path
+from sklearn.datasets import load_digits
 
-from faustnet.data import DataSet, load_data
+from faustnet.data import DataSet, Images, load_data
 from faustnet.data.cifar import read_batch
 from faustnet.data.download import data_folder, fetch
 from faustnet.data.idx import read_idx
@@ -65,6 +66,15 @@ def test_digits_need_no_file_and_a_fifth_of_them_is_held_out(digits: DataSet) ->
     assert digits.train.shape == (1, 8, 8)
     assert digits.train.pixels.dtype == torch.uint8
     assert digits.train.pixels.max() == 255
+
+
+def test_digits_are_scikit_learns_split_in_its_stratified_way(digits: DataSet) -> None:
+    bunch = load_digits()
+    pixels = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
+    train, test = Images(pixels, torch.from_numpy(bunch.target).long()).split(0.2, seed=0)
+    for own, expected in ((digits.train, train), (digits.test, test)):
+        assert torch.equal(own.pixels, expected.pixels)
+        assert torch.equal(own.labels, expected.labels)
 
 
 def test_files_in_torchvisions_layout_are_used_as_they_are(folder: Path, files: dict[str, bytes]) -> None:

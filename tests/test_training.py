@@ -260,7 +260,7 @@ def test_every_step_has_the_learning_rate_of_its_place_in_the_stage(
     rates: list[float] = []
 
     def after_batch() -> None:
-        rates.append(trainer.schedule.updates.optimiser.param_groups[0]["lr"].item())
+        rates.append(trainer.schedule.updates.rate.item())
 
     assert trainer.run(after_batch, lambda epoch: None)
     assert rates == [optimiser.rate(number, 10) for number in range(10)] * stages

@@ -248,8 +248,8 @@ def test_the_update_of_several_layers_is_torchs_for_every_layer_that_is_active(n
     settings = OPTIMISERS[name]
     torch.manual_seed(0)
     together = torch.randn(3, 4, 5, dtype=torch.float64)
-    apart = [torch.nn.Parameter(layer.detach().clone()) for layer in together]
-    optimisers = [settings.create().torch_optimiser([layer]) for layer in apart]
+    apart = [torch.nn.ParameterList([layer.detach().clone()]) for layer in together]
+    updates = [settings.create().updates(layer, [layer.parameters()]) for layer in apart]
     ours = settings.create()
     state = [torch.zeros_like(together) for _ in ours.slots(dimensions=2)]
     taken = torch.zeros(3)
@@ -259,10 +259,9 @@ def test_the_update_of_several_layers_is_torchs_for_every_layer_that_is_active(n
         rates = torch.tensor([0.01, 0.02, 0.03], dtype=torch.float64) * (1 + step)
         taken += active
         ours.update(together, gradient, state, ours.factors(rates, taken.clamp_min(1), active), together)
-        for number, (layer, optimiser) in enumerate(zip(apart, optimisers, strict=True)):
+        for number, (layer, own) in enumerate(zip(apart, updates, strict=True)):
             if active[number]:
-                layer.grad = gradient[number]
-                optimiser.param_groups[0]["lr"].copy_(rates[number])
-                optimiser.step()
+                layer[0].grad = gradient[number]
+                own.step(rates[number])
     for mine, theirs in zip(together, apart, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(mine, theirs[0].detach(), rtol=1e-10, atol=1e-12)

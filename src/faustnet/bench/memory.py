@@ -24,7 +24,7 @@ from faustnet.bench.steps import Case, faust_schedule, plain_network
 from faustnet.data import ImageSource
 from faustnet.nn.network import LOSSES_AT_ONCE
 from faustnet.nn.structure import tensors
-from faustnet.training.optimisers import OptimiserSettings, state_tensors
+from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.schedules import Greedy, Wavefront
 
 DEPTHS = (4, 16, 64)
@@ -61,7 +61,8 @@ def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
     """Train by plain backprop, with activation checkpointing, or with gradient accumulation."""
     device = source.labels.device
     network = plain_network(case).to(device)
-    optimiser = OptimiserSettings().create().torch_optimiser(network.parameters())
+    updates = OptimiserSettings().create().updates(network, [network.parameters()])
+    rate = torch.tensor(1e-3, device=device)
     index = torch.arange(case.batch, device=device)
     forward: Callable[[Tensor], Tensor] = network
     if system == "backprop, checkpointed":
@@ -75,9 +76,8 @@ def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
             (loss / pieces).backward()
         del loss
         gradients = size(p.grad for p in network.parameters() if p.grad is not None)
-        optimiser.step()
-        optimiser.zero_grad()
-    return {"weights": size(network.parameters()), "gradients": gradients, "optimiser": size(state_tensors(optimiser))}
+        updates.step(rate)
+    return {"weights": size(network.parameters()), "gradients": gradients, "optimiser": size(updates.changes())}
 
 
 def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
@@ -97,7 +97,7 @@ def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
         found["gradients"] = max(size(group.trainable()) for group in schedule.groups)
         found["optimiser"] = size(slot for group in schedule.groups for _, _, slot in group.slots())
     else:
-        found["optimiser"] = size(state_tensors(schedule.updates.optimiser))  # type: ignore[attr-defined]
+        found["optimiser"] = size(schedule.updates.changes())  # type: ignore[attr-defined]
     if isinstance(schedule, Greedy):
         found["gradients"] = layers[schedule.phase]
         found["cached"] = size(tensors(schedule.received.passed))  # type: ignore[attr-defined]
@@ -134,9 +134,9 @@ def measure_one(system: str, layers: int, device: torch.device) -> dict[str, Any
 def warm_up(device: torch.device) -> None:
     """Load the libraries that every system needs, so that they are not counted."""
     layer = nn.Linear(64, 64, device=device)
-    optimiser = OptimiserSettings().create().torch_optimiser(layer.parameters())
+    updates = OptimiserSettings().create().updates(layer, [layer.parameters()])
     layer(torch.zeros(8, 64, device=device)).sum().backward()
-    optimiser.step()
+    updates.step(torch.tensor(1e-3, device=device))
 
 
 def begin_peak(device: torch.device) -> int:

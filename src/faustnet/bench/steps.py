@@ -21,7 +21,7 @@ from faustnet.data import Images, ImageSource, Scaling
 from faustnet.methods import build
 from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.precision import matmul_precision, set_compute_dtype
-from faustnet.training.optimisers import OptimiserSettings, state_tensors
+from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.schedules import SCHEDULES
 from faustnet.training.schedules.base import Schedule
 from faustnet.training.schedules.step_graph import StepGraph, StepTable
@@ -82,7 +82,7 @@ def plain_network(case: Case) -> nn.Sequential:
 def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -> Step:
     source, network, table = case.source(device), plain_network(case).to(device), StepTable(device)
     table.fill(case.plan(), 0)
-    optimiser = OptimiserSettings().create().torch_optimiser(network.parameters())
+    updates = OptimiserSettings().create().updates(network, [network.parameters()])
     of_type = torch.autocast(device.type, torch.bfloat16, enabled=case.precision == "bfloat16")
 
     def loss_of(index: Tensor) -> Tensor:
@@ -96,16 +96,14 @@ def backprop_step(case: Case, device: torch.device, *, compiled: bool = False) -
         with of_type:
             loss = forward(index)
         loss.backward()
-        optimiser.param_groups[0]["lr"].copy_(rate)
-        optimiser.step()
-        optimiser.zero_grad()
+        updates.step(rate)
 
     def works(times: int) -> None:
         for _ in range(times):
             work()
 
     def changes() -> list[Tensor]:
-        return [table.position, *network.parameters(), *state_tensors(optimiser)]
+        return [table.position, *network.parameters(), *updates.changes()]
 
     graph = StepGraph(works, changes, lambda steps: nullcontext())
     graph.recorded = device.type == "cuda"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,12 @@ from faustnet.data.token_file import load_tokens
 from faustnet.errors import FaustnetError
 
 DIGIT_NAMES = tuple("0123456789")
+DIGITS_TEST = (  # one bit per digit: whether it is held out, stratified by class
+    "000004883524104000064100934205001a00080100240028062c12001000940a009019120420f8a0028110a000080a8820441524494240a00a"
+    "0000004004d80000818020004805c400104008a0100005404800301000020ec409000224840083a8013c20a6980a0000000b08400804a01848"
+    "02024041c1008004404684376a810216004480004042a0a4180a5000840b8561c608108008004c80c02004068e00010882008100380803c008"
+    "190000100e01008410a0210033282904c044c080680e0102830082008822a6402c24042108a860809081a00c02820242120138a41500"
+)
 FASHION_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"
 )  # fmt: skip
@@ -32,12 +39,21 @@ CIFAR100_IMAGES = {"train": 50_000, "test": 10_000}  # by file name
 
 def digits(data_dir: Path | None) -> DataSet:
     """Return the 1,797 digits of 8×8 pixels that come with scikit-learn, a fifth of them held out for testing."""
-    from sklearn.datasets import load_digits  # as slow to import as torch
+    table = np.loadtxt(_digits_file(), delimiter=",", dtype=np.uint8)
+    pixels = np.rint(table[:, :64] * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    everything = Images(torch.from_numpy(pixels), torch.from_numpy(table[:, 64]).long())
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(DIGITS_TEST), dtype=np.uint8), count=len(table))
+    train, test = (torch.from_numpy(np.flatnonzero(bits == part)) for part in (0, 1))
+    return DataSet("digits", DIGIT_NAMES, everything.take(train), everything.take(test))
 
-    bunch = load_digits()
-    pixels = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
-    everything = Images(pixels, torch.from_numpy(bunch.target).long())
-    return DataSet("digits", DIGIT_NAMES, *everything.split(0.2, seed=0))
+
+def _digits_file() -> Path:
+    """Return scikit-learn's file of 64 pixels from 0 to 16 and a label per line. scikit-learn is not imported: that takes
+    longer than importing torch."""
+    installed = find_spec("sklearn")
+    assert installed is not None
+    assert installed.origin is not None
+    return Path(installed.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
 @dataclass(frozen=True)

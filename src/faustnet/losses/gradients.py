@@ -2,12 +2,20 @@
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import _engine_run_backward
 
 from faustnet.system.devices import has_triton
 
 
+def backward(output: Tensor, gradient: Tensor) -> None:
+    """Do the same as `output.backward(gradient)`, which would import torch's symbolic shapes to compare the two shapes. That
+    takes seconds. (…), (…)"""
+    assert output.shape == gradient.shape
+    _engine_run_backward((output,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
 def unit_gradient(losses: Tensor) -> Tensor:
-    """Return ones for `losses.backward`. They are marked, so that `scaled_by_layer` need not multiply by them. (…) → (…)"""
+    """Return ones for `backward`. They are marked, so that `scaled_by_layer` need not multiply by them. (…) → (…)"""
     ones = torch.ones_like(losses, requires_grad=False)
     ones.is_unit_gradient = True  # type: ignore[attr-defined]
     return ones

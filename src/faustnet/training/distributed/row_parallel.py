@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from faustnet.losses.gradients import backward
 from faustnet.methods import LocalMethod
 from faustnet.nn.row_shard import Gathering
 from faustnet.nn.structure import Structure, detached
@@ -66,7 +67,7 @@ class RowParallel:
                 for parameter in trainable:
                     parameter.grad = None
             if here.embedding.requires_grad:
-                here.embedding.backward(torch.cat([whole.grad[shard.own], by_prototypes]))
+                backward(here.embedding, torch.cat([whole.grad[shard.own], by_prototypes]))
             self.sums[here.number] = GradientSum(trainable, rate, shard.group)
         self.totals[here.number] += loss.detach()
 

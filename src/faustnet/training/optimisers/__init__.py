@@ -3,12 +3,12 @@
 from faustnet.training.optimisers.base import Optimiser
 from faustnet.training.optimisers.own import KnownOptimiser, OwnOptimiser, optimiser_from
 from faustnet.training.optimisers.settings import OPTIMISERS, OptimiserSettings
-from faustnet.training.optimisers.updates import Updates, state_tensors
+from faustnet.training.optimisers.updates import Updates
 
 AnyOptimiser = Optimiser | OwnOptimiser  # that a schedule uses
 AnySettings = OptimiserSettings | KnownOptimiser | OwnOptimiser  # that a training creates one from
 
 __all__ = [
     "OPTIMISERS", "AnyOptimiser", "AnySettings", "KnownOptimiser", "Optimiser", "OptimiserSettings", "OwnOptimiser",
-    "Updates", "optimiser_from", "state_tensors",
+    "Updates", "optimiser_from",
 ]  # fmt: skip

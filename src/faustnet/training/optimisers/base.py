@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from faustnet.errors import FaustnetError
 from faustnet.system.devices import has_triton
-from faustnet.training.optimisers.updates import TorchUpdates, Updates, state_tensors, trainable
+from faustnet.training.optimisers.updates import JointUpdates, Trained, Updates
 
 if TYPE_CHECKING:
     from faustnet.training.optimisers.settings import OptimiserSettings
@@ -17,8 +18,10 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as in torch
 
 
 class Optimiser(ABC):
-    """One optimisation algorithm in two forms that compute the same: `torch_optimiser` updates parameters that take their
-    steps together; `update` updates several layers of which each has its own step count and learning rate.
+    """One optimisation algorithm in two forms that compute the same: `update` updates several layers, each of which has its
+    own step count and learning rate; `step` updates parameters that take their steps together. Where torch has a faster
+    function for that, a subclass calls it in `step`. (torch's optimiser classes are not used, because making one imports
+    torch's compiler, which takes seconds.)
 
     What differs between layers and steps is in a layer's four factors, which `factors` computes ahead of training.
     """
@@ -31,28 +34,34 @@ class Optimiser(ABC):
         False  # whether all layers are updated at once, which is faster but keeps all gradients
     )
 
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        changed = {"update", "_update_layer", "_change"} & vars(cls).keys()
+        if changed and "step" not in vars(cls) and cls.step is not Optimiser.step:
+            raise FaustnetError(
+                f"{cls.__name__} must define step, because the one that it inherits does not use its {min(changed)}: write "
+                "step = Optimiser.step in the class."
+            )
+
     def __init__(self, settings: "OptimiserSettings"):
         self.settings = settings
 
-    def torch_optimiser(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return torch's optimiser of the trainable ones among these parameters. Its learning rate is a tensor on their
-        device, so that a recorded step can change it. On a GPU, where steps are recorded, its state is allocated at once."""
-        found = trainable(parameters)
-        device = found[0].device if found else torch.device("cpu")
-        dtype = torch.float64 if device.type == "cpu" else None
-        rate = torch.tensor(self.settings.learning_rate, device=device, dtype=dtype)
-        optimiser = self._torch_optimiser(found or [nn.Parameter(torch.zeros(0))], rate)
-        if device.type == "cuda":
-            _allocate_state(optimiser, rate)
-        return optimiser
-
     def updates(self, method: nn.Module, units: Sequence[Iterable[nn.Parameter]]) -> Updates:
         """Return the updates of the parameters of all units, such as layers."""
-        return TorchUpdates(self.torch_optimiser(parameter for unit in units for parameter in unit), method)
+        return JointUpdates(self, method, (parameter for unit in units for parameter in unit))
 
-    @abstractmethod
-    def _torch_optimiser(self, parameters: list[nn.Parameter], rate: Tensor) -> torch.optim.Optimizer:
-        """Return torch's optimiser with this learning rate."""
+    def new_state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """Return the state of a parameter before the first step, by torch's names."""
+        state = {word: torch.zeros_like(parameter.detach()) for word in self.slots(parameter.dim())}
+        return {"step": torch.zeros((), device=parameter.device), **state} if self.counts_steps else state
+
+    def step(self, trained: Sequence[Trained], rate: Tensor) -> None:
+        """Update parameters that take their steps together, with one learning rate (). Autograd is off."""
+        for weight, gradient, state in trained:
+            steps = state["step"].add_(1) if self.counts_steps else torch.ones((), device=rate.device)
+            factors = self.factors(rate, steps, torch.ones_like(steps)).unsqueeze(0)
+            slots, one = [state[word].unsqueeze(0) for word in self.slots(weight.dim())], weight.unsqueeze(0)
+            self.update(one, gradient.unsqueeze(0), slots, factors, one)
 
     @abstractmethod
     def slots(self, dimensions: int) -> tuple[str, ...]:
@@ -116,17 +125,3 @@ def adam_change(gradient: Tensor, active: Tensor, root: Tensor, mean: Tensor, sq
     mean.lerp_(gradient, active * (1 - BETAS[0]))
     square.lerp_(gradient.square(), active * (1 - BETAS[1]))
     return square.sqrt().div_(root).add_(EPSILON).reciprocal_().mul_(mean)
-
-
-def _allocate_state(optimiser: torch.optim.Optimizer, rate: Tensor) -> None:
-    """Take a step of length zero for each parameter, so that the state exists, and set the state to zero."""
-    usual = rate.clone()
-    rate.zero_()
-    for group in optimiser.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = torch.zeros_like(parameter)
-            optimiser.step()
-            parameter.grad = None
-    for value in state_tensors(optimiser):
-        value.zero_()
-    rate.copy_(usual)

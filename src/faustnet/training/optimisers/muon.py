@@ -1,18 +1,21 @@
 """Muon: a matrix moves by the nearest orthogonal one to its momentum, so that all of its directions move alike."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, cycle
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.optim.adamw import adamw
+from torch import Tensor
 
 from faustnet.nn.side_stream import SideStream
 from faustnet.system.devices import has_triton
-from faustnet.training.optimisers.base import BETAS, EPSILON, Optimiser, adam_change
-from faustnet.training.optimisers.standard import fused
+from faustnet.training.optimisers.base import Optimiser, adam_change
+from faustnet.training.optimisers.standard import adam_step
+from faustnet.training.optimisers.updates import Trained
+
+if TYPE_CHECKING:
+    from faustnet.training.optimisers.settings import OptimiserSettings
 
 ROUNDS = 5
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # drives singular values to about 1 in five rounds
@@ -103,8 +106,61 @@ class Muon(Optimiser):
     decoupled: ClassVar[bool] = True
     updates_together: ClassVar[bool] = True
 
-    def _torch_optimiser(self, parameters: list[nn.Parameter], rate: Tensor) -> torch.optim.Optimizer:
-        return TorchMuon(parameters, rate, self.settings.momentum, self.settings.weight_decay)
+    def __init__(self, settings: "OptimiserSettings"):
+        super().__init__(settings)
+        self.sides: list[SideStream] = []  # for matrices of different shapes
+
+    def step(self, trained: Sequence[Trained], rate: Tensor) -> None:
+        """Update all matrices of one shape together, and vectors by AdamW. Nothing here waits for the device."""
+        matrices = [one for one in trained if one.weight.dim() > 1]
+        vectors = [one for one in trained if one.weight.dim() <= 1]
+        if matrices:
+            self._move_matrices(matrices, rate)
+        if vectors:
+            adam_step(vectors, rate, self.settings.weight_decay, decoupled=True)
+
+    def _move_matrices(self, trained: Sequence[Trained], rate: Tensor) -> None:
+        """Muon, by kernels where there are any."""
+        torch._foreach_add_([state["step"] for _, _, state in trained], 1)
+        factors = torch.stack([rate, rate, 1 - rate * self.settings.weight_decay, rate]).unsqueeze(0)
+        alike = defaultdict[torch.Size, list[Matrices]](list)
+        others: list[Trained] = []
+        for one in trained:
+            weight, gradient, momentum = (part.unsqueeze(0) for part in (*one[:2], one.state["momentum_buffer"]))
+            if ordered := Matrices(weight, gradient, momentum, factors, weight).in_memory_order():
+                alike[ordered.weight.shape].append(ordered)
+            else:
+                others.append(one)
+        if not self.sides:
+            self.sides = [SideStream(rate.device) for _ in range(STREAMS)]
+        largest_first = sorted(alike.values(), key=lambda parts: -len(parts) * parts[0].weight.numel())
+        for parts, side in zip(largest_first, cycle(self.sides), strict=False):
+            side.keep(factors, *(part.gradient for part in parts))
+            with side.fork():
+                _move_by_kernels(parts, self.settings.momentum)
+        for side in self.sides:
+            side.join()
+        if others:
+            self._move_others(others, rate)
+
+    def _move_others(self, trained: Sequence[Trained], rate: Tensor) -> None:
+        """Muon by torch's operations. Everything but the iteration is one operation for all matrices."""
+        weights, gradients = [one.weight for one in trained], [one.gradient for one in trained]
+        momenta = [one.state["momentum_buffer"] for one in trained]
+        share, decay = self.settings.momentum, self.settings.weight_decay
+        torch._foreach_lerp_(momenta, gradients, 1 - share)
+        ahead = torch._foreach_lerp(gradients, momenta, share)
+        alike = defaultdict[torch.Size, list[int]](list)
+        for number, weight in enumerate(weights):
+            alike[weight.shape].append(number)
+        changes = list(ahead)
+        for numbers in alike.values():
+            moved = _scaled_orthogonal(torch.stack([ahead[number] for number in numbers])).mul_(rate)
+            for number, change in zip(numbers, moved, strict=True):
+                changes[number] = change
+        if decay:
+            torch._foreach_mul_(weights, 1 - rate * decay)
+        torch._foreach_sub_(weights, changes)
 
     def slots(self, dimensions: int) -> tuple[str, ...]:
         return ("momentum_buffer",) if dimensions > 1 else ("exp_avg", "exp_avg_sq")
@@ -129,99 +185,3 @@ class Muon(Optimiser):
 
     def _change(self, gradient: Tensor, active: Tensor, root: Tensor, *state: Tensor) -> Tensor:
         return adam_change(gradient, active, root, *state)
-
-
-class TorchMuon(torch.optim.Optimizer):
-    """Muon for parameters of two dimensions and more, which are (outputs, …), those of one shape together; AdamW for the
-    others. The learning rate is a tensor, and nothing here waits for the device."""
-
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: Tensor, momentum: float, weight_decay: float):
-        super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "capturable": True})
-        self.sides = [SideStream(lr.device) for _ in range(STREAMS)]
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            given = [parameter for parameter in group["params"] if parameter.grad is not None]
-            matrices = [parameter for parameter in given if parameter.dim() > 1]
-            vectors = [parameter for parameter in given if parameter.dim() <= 1]
-            if matrices:
-                self._move_matrices(matrices, group["lr"], group["momentum"], group["weight_decay"])
-            if vectors:
-                self._move_vectors(vectors, group["lr"], group["weight_decay"])
-
-    def _move_matrices(self, parameters: list[nn.Parameter], rate: Tensor, share: float, decay: float) -> None:
-        """Muon, by kernels where there are any."""
-        torch._foreach_add_([self._memory(parameter)["step"] for parameter in parameters], 1)
-        factors = torch.stack([rate, rate, 1 - rate * decay, rate]).unsqueeze(0)
-        alike = defaultdict[torch.Size, list[Matrices]](list)
-        others: list[nn.Parameter] = []
-        for parameter in parameters:
-            weight, gradient = parameter.detach().unsqueeze(0), _gradient(parameter).unsqueeze(0)
-            momentum = self._memory(parameter)["momentum_buffer"].unsqueeze(0)
-            if ordered := Matrices(weight, gradient, momentum, factors, weight).in_memory_order():
-                alike[ordered.weight.shape].append(ordered)
-            else:
-                others.append(parameter)
-        largest_first = sorted(alike.values(), key=lambda parts: -len(parts) * parts[0].weight.numel())
-        for parts, side in zip(largest_first, cycle(self.sides), strict=False):
-            side.keep(factors, *(part.gradient for part in parts))
-            with side.fork():
-                _move_by_kernels(parts, share)
-        for side in self.sides:
-            side.join()
-        if others:
-            self._move_others(others, rate, share, decay)
-
-    def _move_others(self, parameters: list[nn.Parameter], rate: Tensor, share: float, decay: float) -> None:
-        """Muon by torch's operations. Everything but the iteration is one operation for all matrices."""
-        weights: list[Tensor] = [parameter.detach() for parameter in parameters]
-        gradients = [_gradient(parameter) for parameter in parameters]
-        momenta = [self._memory(parameter)["momentum_buffer"] for parameter in parameters]
-        torch._foreach_lerp_(momenta, gradients, 1 - share)
-        ahead = torch._foreach_lerp(gradients, momenta, share)
-        alike = defaultdict[torch.Size, list[int]](list)
-        for number, weight in enumerate(weights):
-            alike[weight.shape].append(number)
-        changes = list(ahead)
-        for numbers in alike.values():
-            moved = _scaled_orthogonal(torch.stack([ahead[number] for number in numbers])).mul_(rate)
-            for number, change in zip(numbers, moved, strict=True):
-                changes[number] = change
-        if decay:
-            torch._foreach_mul_(weights, 1 - rate * decay)
-        torch._foreach_sub_(weights, changes)
-
-    def _move_vectors(self, parameters: list[nn.Parameter], rate: Tensor, decay: float) -> None:
-        """AdamW, as torch has it."""
-        memories = [self._memory(parameter) for parameter in parameters]
-        adamw(
-            [parameter.detach() for parameter in parameters],
-            [_gradient(parameter) for parameter in parameters],
-            [memory["exp_avg"] for memory in memories],
-            [memory["exp_avg_sq"] for memory in memories],
-            [],
-            [memory["step"] for memory in memories],
-            fused=fused(rate),
-            capturable=rate.device.type == "cuda",
-            amsgrad=False,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            lr=rate,
-            weight_decay=decay,
-            eps=EPSILON,
-            maximize=False,
-        )
-
-    def _memory(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        memory = self.state[parameter]
-        if not memory:
-            memory["step"] = torch.zeros((), device=parameter.device)
-            for word in ("momentum_buffer",) if parameter.dim() > 1 else ("exp_avg", "exp_avg_sq"):
-                memory[word] = torch.zeros_like(parameter)
-        return memory
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad

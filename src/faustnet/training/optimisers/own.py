@@ -4,7 +4,7 @@ A plain Adam, AdamW or SGD is replaced by the package's own form of it, which co
 recorded as a CUDA graph and can update several layers at once. All others are used as they are, step by step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from faustnet.methods import LocalMethod, Method
 from faustnet.methods.stepping import MakeOptimiser, made_optimiser
 from faustnet.training.optimisers.base import BETAS, EPSILON, Optimiser
 from faustnet.training.optimisers.settings import OptimiserSettings
-from faustnet.training.optimisers.updates import LayerUpdates, TorchUpdates, Updates, trainable
+from faustnet.training.optimisers.updates import Updates, trainable
 
 MakeScheduler = Callable[[torch.optim.Optimizer], Any]  # an LRScheduler or a ReduceLROnPlateau
 EVERY = ("epoch", "batch")
@@ -78,25 +78,90 @@ class OwnOptimiser:
         return self.rates(0, 1, 1)[0]
 
 
-class OwnUpdates(TorchUpdates):
+class OwnUpdates(Updates):
     """Updates of one layer's parameters by an optimiser of the user's."""
 
     def __init__(self, own: OwnOptimiser, method: Method, parameters: list[nn.Parameter]):
-        super().__init__(made_optimiser(own.make, parameters), method)
+        self.optimiser = made_optimiser(own.make, parameters)
+        names = {parameter: name for name, parameter in method.named_parameters()}
+        updated = (parameter for group in self.optimiser.param_groups for parameter in group["params"])
+        self.parameters = {names[parameter]: parameter for parameter in updated if parameter in names}  # in its order
         self.scheduler = own.make_scheduler(self.optimiser) if own.make_scheduler else None
         self.every = own.every
         self.used_rate = 0.0  # of the latest step
 
+    @property
+    def names(self) -> set[str]:
+        return set(self.parameters)
+
     def step(self, rate: Tensor) -> None:
+        if all(parameter.grad is None for group in self.optimiser.param_groups for parameter in group["params"]):
+            return  # it is the turn of another layer
         self.used_rate = float(self.optimiser.param_groups[0].get("lr", 0.0))
         self.optimiser.step()
         self.optimiser.zero_grad()
         if self.scheduler is not None and self.every == "batch":
             self.scheduler.step()
 
+    def changes(self) -> list[Tensor]:
+        values = (value for state in self.optimiser.state.values() for value in state.values())
+        return [value for value in values if isinstance(value, Tensor)]
+
+    def state(self) -> dict[str, Tensor]:
+        names, state = list(self.parameters), self.optimiser.state_dict()["state"]
+        return {
+            f"{names[n]}/{word}": torch.as_tensor(value)
+            for n, values in state.items()
+            for word, value in values.items()
+            if value is not None
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        if not tensors:
+            return
+        numbers = {name: number for number, name in enumerate(self.parameters)}
+        whole = self.optimiser.state_dict()
+        whole["state"] = {}
+        for key, tensor in tensors.items():
+            name, word = key.split("/")
+            parameter = self.parameters[name].detach()
+            if tensor.shape not in ((), parameter.shape):
+                raise ValueError(f"the shape of {word} of {name} in the optimiser state does not match the network")
+            if tensor.shape == parameter.shape:  # in the same order of memory too
+                tensor = torch.empty_like(parameter, dtype=tensor.dtype).copy_(tensor)
+            whole["state"].setdefault(numbers[name], {})[word] = tensor
+        if len(whole["state"]) != len(numbers):
+            raise ValueError("the optimiser state has other parameters than the network")
+        self.optimiser.load_state_dict(whole)
+
     def end_epoch(self, loss: float) -> None:
         if self.scheduler is not None and self.every == "epoch":
             step_scheduler(self.scheduler, loss)
+
+
+class LayerUpdates(Updates):
+    """Updates of several layers, each by an optimiser of its own."""
+
+    def __init__(self, layers: Sequence[OwnUpdates]):
+        self.layers = layers
+
+    @property
+    def names(self) -> set[str]:
+        return set().union(*(layer.names for layer in self.layers))
+
+    def step(self, rate: Tensor) -> None:
+        for layer in self.layers:
+            layer.step(rate)
+
+    def changes(self) -> list[Tensor]:
+        return [tensor for layer in self.layers for tensor in layer.changes()]
+
+    def state(self) -> dict[str, Tensor]:
+        return {key: tensor for layer in self.layers for key, tensor in layer.state().items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        for layer in self.layers:
+            layer.restore({key: tensor for key, tensor in tensors.items() if key.split("/")[0] in layer.names})
 
 
 class KnownOptimiser:

@@ -1,26 +1,52 @@
 """Adam, AdamW and SGD, as torch has them."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
-from faustnet.training.optimisers.base import Optimiser, adam_change
+from faustnet.training.optimisers.base import BETAS, EPSILON, Optimiser, adam_change
+from faustnet.training.optimisers.updates import Trained
 
 
-def fused(rate: Tensor) -> bool:
+def has_fused(rate: Tensor) -> bool:
     """Whether torch has fused optimisers for the device."""
     return rate.device.type in ("cpu", "cuda")
+
+
+def adam_step(trained: Sequence[Trained], rate: Tensor, decay: float, *, decoupled: bool) -> None:
+    """Take a step of torch's Adam, or of AdamW if the weight decay is `decoupled`."""
+    weights, gradients, states = map(list, zip(*trained, strict=True))
+    means, squares, steps = ([state[word] for state in states] for word in ("exp_avg", "exp_avg_sq", "step"))
+    adam(
+        weights,
+        gradients,
+        means,
+        squares,
+        [],
+        steps,
+        fused=has_fused(rate),
+        capturable=rate.device.type == "cuda",
+        decoupled_weight_decay=decoupled,
+        amsgrad=False,
+        beta1=BETAS[0],
+        beta2=BETAS[1],
+        lr=rate,
+        weight_decay=decay,
+        eps=EPSILON,
+        maximize=False,
+    )
 
 
 class Adam(Optimiser):
     name: ClassVar[str] = "adam"
     decoupled: ClassVar[bool] = False
-    torch_class: ClassVar[type[torch.optim.Adam]] = torch.optim.Adam
 
-    def _torch_optimiser(self, parameters: list[nn.Parameter], rate: Tensor) -> torch.optim.Optimizer:
-        decay, capturable = self.settings.weight_decay, rate.device.type == "cuda"
-        return self.torch_class(parameters, rate, weight_decay=decay, fused=fused(rate), capturable=capturable)
+    def step(self, trained: Sequence[Trained], rate: Tensor) -> None:
+        adam_step(trained, rate, self.settings.weight_decay, decoupled=self.decoupled)
 
     def slots(self, dimensions: int) -> tuple[str, ...]:
         return "exp_avg", "exp_avg_sq"
@@ -32,7 +58,6 @@ class Adam(Optimiser):
 class AdamW(Adam):
     name: ClassVar[str] = "adamw"
     decoupled: ClassVar[bool] = True
-    torch_class: ClassVar[type[torch.optim.Adam]] = torch.optim.AdamW
 
 
 class SGD(Optimiser):
@@ -40,10 +65,19 @@ class SGD(Optimiser):
     decoupled: ClassVar[bool] = False
     counts_steps: ClassVar[bool] = False
 
-    def _torch_optimiser(self, parameters: list[nn.Parameter], rate: Tensor) -> torch.optim.Optimizer:
-        settings = self.settings
-        return torch.optim.SGD(
-            parameters, rate, momentum=settings.momentum, weight_decay=settings.weight_decay, fused=fused(rate)
+    def step(self, trained: Sequence[Trained], rate: Tensor) -> None:
+        weights, gradients, states = map(list, zip(*trained, strict=True))
+        sgd(
+            weights,
+            gradients,
+            [state.get("momentum_buffer") for state in states],
+            fused=has_fused(rate),
+            weight_decay=self.settings.weight_decay,
+            momentum=self.settings.momentum,
+            lr=rate,  # type: ignore[arg-type]  # a tensor too
+            dampening=0,
+            nesterov=False,
+            maximize=False,
         )
 
     def slots(self, dimensions: int) -> tuple[str, ...]:

@@ -1,10 +1,22 @@
-"""Updates of parameters by torch's optimisers."""
+"""Updates of the parameters that one process trains."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from faustnet.training.optimisers.base import Optimiser
+
+
+class Trained(NamedTuple):
+    """A parameter that takes a step."""
+
+    weight: Tensor
+    gradient: Tensor
+    state: dict[str, Tensor]  # by torch's names
 
 
 class Updates(ABC):
@@ -32,88 +44,51 @@ class Updates(ABC):
         """Load a state; one without tensors is of a training that had taken no step."""
 
 
-class TorchUpdates(Updates):
-    """Updates by one of torch's optimisers, whose learning rate is a tensor that is set in each step."""
+class JointUpdates(Updates):
+    """Updates of parameters that take their steps together, by an optimiser of this package. The state and the learning rate
+    are tensors that stay where they are, so that a recorded step can use them."""
 
-    def __init__(self, optimiser: torch.optim.Optimizer, method: nn.Module):
-        self.optimiser = optimiser
+    def __init__(self, optimiser: "Optimiser", method: nn.Module, parameters: Iterable[nn.Parameter]):
         names = {parameter: name for name, parameter in method.named_parameters()}
-        updated = (parameter for group in self.optimiser.param_groups for parameter in group["params"])
-        self.parameters = {names[parameter]: parameter for parameter in updated if parameter in names}  # in its order
+        self.optimiser = optimiser
+        self.parameters = {names[parameter]: parameter for parameter in trainable(parameters)}
+        device = next((parameter.device for parameter in self.parameters.values()), torch.device("cpu"))
+        dtype = torch.float64 if device.type == "cpu" else None
+        self.rate = torch.tensor(optimiser.settings.learning_rate, device=device, dtype=dtype)
+        self.states = [optimiser.new_state(parameter) for parameter in self.parameters.values()]
 
     @property
     def names(self) -> set[str]:
         return set(self.parameters)
 
     def step(self, rate: Tensor) -> None:
-        for group in self.optimiser.param_groups:
-            group["lr"].copy_(rate)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
+        self.rate.copy_(rate)
+        owned = zip(self.parameters.values(), self.states, strict=True)
+        trained = [Trained(weight.detach(), weight.grad, state) for weight, state in owned if weight.grad is not None]
+        if trained:
+            with torch.no_grad():
+                self.optimiser.step(trained, self.rate)
+        for weight in self.parameters.values():
+            weight.grad = None
 
     def changes(self) -> list[Tensor]:
-        rates = [group["lr"] for group in self.optimiser.param_groups if isinstance(group["lr"], Tensor)]
-        return [*state_tensors(self.optimiser), *rates]
+        return [*self.state().values(), self.rate]
 
     def state(self) -> dict[str, Tensor]:
-        names, state = list(self.parameters), self.optimiser.state_dict()["state"]
-        return {
-            f"{names[n]}/{word}": torch.as_tensor(value)
-            for n, values in state.items()
-            for word, value in values.items()
-            if value is not None
-        }
+        owned = zip(self.parameters, self.states, strict=True)
+        return {f"{name}/{word}": tensor for name, state in owned for word, tensor in state.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         if not tensors:
             return
-        numbers = {name: number for number, name in enumerate(self.parameters)}
-        whole = self.optimiser.state_dict()
-        whole["state"] = {}
-        for key, tensor in tensors.items():
-            name, word = key.split("/")
-            parameter = self.parameters[name].detach()
-            if tensor.shape not in ((), parameter.shape):
-                raise ValueError(f"the shape of {word} of {name} in the optimiser state does not match the network")
-            if tensor.shape == parameter.shape:  # in the same order of memory too
-                tensor = torch.empty_like(parameter, dtype=tensor.dtype).copy_(tensor)
-            whole["state"].setdefault(numbers[name], {})[word] = tensor
-        if len(whole["state"]) != len(numbers):
+        own = self.state()
+        if tensors.keys() != own.keys():
             raise ValueError("the optimiser state has other parameters than the network")
-        self.optimiser.load_state_dict(whole)
-
-
-class LayerUpdates(Updates):
-    """Updates of several layers, each by its own `Updates`."""
-
-    def __init__(self, layers: Sequence["TorchUpdates"]):
-        self.layers = layers
-
-    @property
-    def names(self) -> set[str]:
-        return set().union(*(layer.names for layer in self.layers))
-
-    def step(self, rate: Tensor) -> None:
-        for layer in self.layers:
-            groups = layer.optimiser.param_groups
-            if any(parameter.grad is not None for group in groups for parameter in group["params"]):
-                layer.step(rate)
-
-    def changes(self) -> list[Tensor]:
-        return [tensor for layer in self.layers for tensor in layer.changes()]
-
-    def state(self) -> dict[str, Tensor]:
-        return {key: tensor for layer in self.layers for key, tensor in layer.state().items()}
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        for layer in self.layers:
-            layer.restore({key: tensor for key, tensor in tensors.items() if key.split("/")[0] in layer.names})
-
-
-def state_tensors(optimiser: torch.optim.Optimizer) -> list[Tensor]:
-    """Return all tensors that torch's optimiser keeps from step to step."""
-    values = (value for state in optimiser.state.values() for value in state.values())
-    return [value for value in values if isinstance(value, Tensor)]
+        for key, tensor in tensors.items():
+            if tensor.shape != own[key].shape:
+                name, word = key.split("/")
+                raise ValueError(f"the shape of {word} of {name} in the optimiser state does not match the network")
+            own[key].copy_(tensor)
 
 
 def trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from faustnet.losses.gradients import unit_gradient
+from faustnet.losses.gradients import backward, unit_gradient
 from faustnet.methods import LocalMethod
 from faustnet.nn.batched import FIRST_WEIGHT, BatchedLayers, StackedParameter
 from faustnet.nn.layers import Layer
@@ -98,7 +98,7 @@ class BatchedGroup(LayerGroup):
         with self.batched.side.fork():
             totals += losses.detach().masked_fill(factors[:, 3] == 0, 0)
         if losses.requires_grad:
-            losses.backward(self.ones)
+            backward(losses, self.ones)
         activation = activation.detach()
         self.batched.side.join()  # before inputs are overwritten, which gradients in the side stream are computed from
         self.moved, self.output = activation[:-1], activation[-1]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from faustnet.errors import FaustnetError, require
-from faustnet.losses.gradients import unit_gradient
+from faustnet.losses.gradients import backward, unit_gradient
 from faustnet.methods import STATISTICS_IMAGES, Method, Source, some_positions
 from faustnet.nn.layers import Layer
 from faustnet.nn.structure import Structure, activation, map_tensors, tensors
@@ -85,7 +85,7 @@ class Greedy(Schedule):
         _, embedding = layer(self.local.rows(self.feed.augmented(index), y))
         loss = self.local.local_loss(embedding, y, self.phase)
         if loss.requires_grad:
-            loss.backward(unit_gradient(loss))
+            backward(loss, unit_gradient(loss))
             self.updates.step(rate)
         self.totals += loss.detach()
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError
-from faustnet.losses.gradients import unit_gradient
+from faustnet.losses.gradients import backward, unit_gradient
 from faustnet.methods import LocalMethod
 from faustnet.nn.layers import Layer
 from faustnet.nn.side_stream import SideStream
@@ -139,7 +139,7 @@ class AnyLayer(LayerGroup):
             passed, embedding = self.layer(self.rows)
             loss = method.local_loss(embedding, labels[0], self.first)
             if loss.requires_grad:
-                loss.backward(unit_gradient(loss))
+                backward(loss, unit_gradient(loss))
         for buffer, old in zip(self.changed_buffers, before, strict=True):
             buffer.copy_(torch.where(active, buffer, old))
         self.update(factors)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from faustnet.losses.gradients import unit_gradient
+from faustnet.losses.gradients import backward, unit_gradient
 from faustnet.methods import LocalMethod, Method, Source
 from faustnet.nn.structure import Structure, detached
 from faustnet.training.distributed.part import NetworkPart, WholeNetwork
@@ -90,7 +90,7 @@ class Sequential(Schedule):
         found, together = [], self.optimiser.updates_together
         for loss in losses:
             if loss.requires_grad:
-                loss.backward(unit_gradient(loss))
+                backward(loss, unit_gradient(loss))
                 if not together:
                     self.updates.step(rate)
             found.append(loss.detach())
