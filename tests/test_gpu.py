@@ -1,5 +1,6 @@
 """What only a GPU can show: recorded steps. The kernels are in test_kernels.py."""
 
+import gc
 import subprocess
 import sys
 from dataclasses import replace
@@ -243,3 +244,22 @@ def test_what_is_drawn_in_a_step_is_read_from_files(source: ImageSource, held_ou
     trained = trainer("faust-tuplet", on_gpu(images), on_gpu(held_out), epochs=12)
     assert not trained.schedule.graph.recorded
     assert run_to_end(trained).history[-1].accuracy > 0.7
+
+
+def test_garbage_with_an_older_recording_is_not_collected_while_another_is_made() -> None:
+    """CUDA refuses to free a graph while a stream is being recorded, and that recording fails."""
+    values = torch.zeros(4, device="cuda")
+    older = Recording(lambda: values.add_(1))
+    older.work = older.__call__  # a cycle, which only the collector frees
+    del older
+
+    def work() -> None:
+        kept: list[object] = []
+        for _ in range(200_000):  # enough to start the collector, if it is on
+            kept.append([])
+        values.add_(1)
+
+    recording = Recording(work)
+    recording()
+    assert values.tolist() == [1.0] * 4
+    assert gc.isenabled()

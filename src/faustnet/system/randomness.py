@@ -32,6 +32,13 @@ def unchanged_generators(device: torch.device) -> Iterator[None]:
         set_generator_states(before, device)
 
 
+def leave_recording() -> None:
+    """Make the generator of the current GPU usable again after a CUDA graph could not be recorded. torch leaves it in the
+    mode of the recording, in which random numbers outside of a recording are an error."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(generator.clone_state())
+
+
 @contextmanager
 def seeded(seed: int, device: torch.device = torch.device("cpu")) -> Iterator[None]:
     """Seed the generators for the block, and restore their states at its end."""

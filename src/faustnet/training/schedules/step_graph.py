@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError
-from faustnet.system.randomness import unchanged_generators
+from faustnet.system.randomness import leave_recording, unchanged_generators
 
 WARM_UP = 3  # repetitions before recording, which are undone
 STEPS = 8  # recorded together, if one step takes fewer milliseconds than
@@ -147,6 +147,7 @@ class Recording:
                 work()
         except RuntimeError as error:
             cause = first_of(error)
+            leave_recording()
             if isinstance(cause, torch.OutOfMemoryError):
                 raise cause from None
             reason = next(iter(str(cause).splitlines()), type(cause).__name__)
