@@ -345,8 +345,8 @@ def test_an_interrupt_says_how_to_go_on(
 
 
 def test_memory_stays_bounded_when_the_files_are_large(tmp_path: Path) -> None:
-    """215 MB, which take no room on disk."""
-    for part, count in (("train", 70_000), ("test", 500)):
+    """614 MB, which take no space on the disk. What is read ahead depends on the machine's load: 50 to 130 MB in all."""
+    for part, count in (("train", 200_000), ("test", 500)):
         (tmp_path / part).mkdir()
         with (tmp_path / part / "x-0.npy").open("wb") as file:
             header = {"descr": "|u1", "fortran_order": False, "shape": (count, 3, 32, 32)}
@@ -378,7 +378,7 @@ print(peak() - before)
     process = Program(program)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
-    assert int(out) < 120, "in MB"
+    assert int(out) < 240, "in MB"
 
 
 def test_the_page_says_what_was_measured() -> None:
