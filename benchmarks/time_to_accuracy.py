@@ -4,7 +4,8 @@
 
 Each arm is an included recipe with other numbers of epochs, and where it says so other settings. The seconds are those of
 the training steps, with the recording of CUDA graphs and without evaluations; the accuracy is that of the last epoch on the
-test images. The file is written after each run; run the command again to continue.
+test XX trains for one epoch that is not measured, because kernels are compiled once on a machine. The file
+is written after each run; run the command again to continue.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from faustnet.bench.trainings import Silent
-from faustnet.runs.recipes import as_table, put, read_recipe, recipe_from
+from faustnet.runs.recipes import Recipe, as_table, put, read_recipe, recipe_from
 from faustnet.runs.session import train
 from faustnet.system.environment import environment
 from faustnet.system.files import write_whole
@@ -32,8 +33,8 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
 WANTED = ("cnn:15", "cnn-backprop:18", "cnn-large:50", "cnn-large-backprop:58")
 
 
-def measured(arm: str, epochs: int, seed: int, data_dir: Path | None) -> dict[str, Any]:
-    """Train one run, and return its line of the result file."""
+def trained(arm: str, epochs: int, seed: int, data_dir: Path | None) -> tuple[Recipe, dict[str, Any], list[dict[str, Any]]]:
+    """Train one run, and return its recipe, metrics and history."""
     name, changes = ARMS[arm]
     settings = read_recipe(name)
     for key, value in (changes | {"training.epochs": epochs, "training.evaluate_every": epochs, "seed": seed}).items():
@@ -41,13 +42,23 @@ def measured(arm: str, epochs: int, seed: int, data_dir: Path | None) -> dict[st
     recipe = recipe_from(settings)
     with tempfile.TemporaryDirectory() as folder:
         run = train(recipe, Path(folder) / "run", device=torch.device("cuda"), progress=Silent(), data_dir=data_dir)
-        metrics, history = run.metrics, run.history
+        return recipe, run.metrics, run.history
+
+
+def measured(arm: str, epochs: int, seed: int, data_dir: Path | None) -> dict[str, Any]:
+    """Train one run, and return its line of the result file."""
+    recipe, metrics, history = trained(arm, epochs, seed, data_dir)
     seconds = [epoch["seconds"] for epoch in history]
     return {
         "arm": arm, "epochs": epochs, "seed": seed, "accuracy": metrics["test_accuracy"],
         "seconds": sum(seconds), "first_epoch_seconds": seconds[0], "epoch_seconds": statistics.median(seconds[1:]),
         "recipe": as_table(recipe), "environment": environment(torch.device("cuda"), seed),
     }  # fmt: skip
+
+
+def run_of(line: dict[str, Any]) -> tuple[str, int, int]:
+    """Return the arm, the number of epochs and the seed of a line."""
+    return line["arm"], line["epochs"], line["seed"]
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -74,12 +85,17 @@ def main() -> None:
     given = parser.parse_args()
     found = json.loads(given.file.read_text()) if given.file.exists() else {"runs": []}
     found["environment"] = environment(torch.device("cuda"), seed=0)  # of the latest runs
-    known = {(line["arm"], line["epochs"], line["seed"]) for line in found["runs"]}
-    for seed in range(given.first_seed, given.first_seed + given.seeds):
-        for arm, epochs in ((arm, int(epochs)) for arm, epochs in (one.split(":") for one in given.only)):
-            if (arm, epochs, seed) not in known:
-                found["runs"].append(measured(arm, epochs, seed, given.data_dir))
-                write_whole(given.file, (json.dumps(found, indent=1) + "\n").encode())
+    commit = found["environment"]["commit"]
+    known = {run_of(line) for line in found["runs"] if line["environment"]["commit"] == commit}
+    wanted = [(arm, int(epochs)) for arm, epochs in (one.split(":") for one in given.only)]
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    missing = [(*one, seed) for seed in seeds for one in wanted if (*one, seed) not in known]
+    for arm in dict.fromkeys(arm for arm, _, _ in missing):
+        trained(arm, 1, 0, given.data_dir)  # not measured: it compiles the kernels
+    for work in missing:
+        line = measured(*work, given.data_dir)
+        found["runs"] = [other for other in found["runs"] if run_of(other) != work] + [line]
+        write_whole(given.file, (json.dumps(found, indent=1) + "\n").encode())
     print(table(found["runs"]))
 
 
