@@ -20,7 +20,7 @@ from faustnet.reproduce.table1 import summary, tables, texts
 from faustnet.runs.folder import Run
 from faustnet.runs.recipes import recipe_from, write_recipe
 from faustnet.training.optimisers import OPTIMISERS, Optimiser, OptimiserSettings
-from faustnet.training.optimisers.standard import SGD
+from faustnet.training.optimisers.standard import SGD, Adam
 from user_classes import OwnLayer, OwnMethod, assert_same_state, trained
 
 # The title of a method
@@ -80,6 +80,15 @@ def test_a_users_optimiser_is_one_class_for_all_schedules(monkeypatch: pytest.Mo
     settings = OptimiserSettings(SignSGD.name, learning_rate=0.001)
     one, other = (trained([OwnLayer] * 3, schedule, optimiser=settings) for schedule in ("wavefront", "sequential"))
     assert_same_state(one, other)
+
+
+@pytest.mark.parametrize("name", ["factors", "_bias_corrections", "_update_layer", "update"])
+def test_an_optimiser_that_changes_only_one_of_two_forms_is_refused(name: str) -> None:
+    with pytest.raises(FaustnetError, match=f"Other must define step, .* does not use its {name}: write step"):
+        type("Other", (Adam,), {name: lambda self: None})
+    assert issubclass(type("Other", (Adam,), {name: lambda self: None, "step": Optimiser.step}), Adam)
+    with pytest.raises(FaustnetError, match="Other must define step in place of _torch_optimiser"):
+        type("Other", (Adam,), {"_torch_optimiser": lambda self: None})
 
 
 def test_an_optimiser_that_inherits_a_step_without_its_own_change_is_refused() -> None:

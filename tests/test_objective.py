@@ -53,6 +53,16 @@ def test_gradients_by_marked_ones_are_those_by_any_ones(weights: tuple[float, fl
     assert torch.equal(halved, found[0] / 2)
 
 
+def test_marked_ones_that_a_hook_changes_in_place_are_multiplied_by() -> None:
+    embedding = EMBEDDING.clone().requires_grad_()
+    found = []
+    for factor in (1.0, 0.25):
+        losses = reference_tuplet_loss(embedding, LABELS, 4, 0.3)
+        losses.register_hook(lambda gradient, factor=factor: gradient.mul_(factor))
+        found.append(torch.autograd.grad(losses, embedding, unit_gradient(losses.detach()))[0])
+    assert torch.equal(found[1], found[0] / 4)
+
+
 def test_a_backward_pass_is_torchs() -> None:
     weight = torch.tensor([2.0, 3.0], requires_grad=True)
     gradient = torch.tensor([0.5, -1.0])
@@ -60,7 +70,7 @@ def test_a_backward_pass_is_torchs() -> None:
     found, weight.grad = weight.grad, None
     (weight**2).backward(gradient)
     assert torch.equal(found, weight.grad)
-    with pytest.raises(AssertionError):
+    with pytest.raises(RuntimeError, match=r"gradient must have the output's shape, \(2,\), got \(1,\)\."):
         backward(weight**2, gradient[:1])
 
 

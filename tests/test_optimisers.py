@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from faustnet.errors import FaustnetError
-from faustnet.training.optimisers import Optimiser, OptimiserSettings
+from faustnet.training.optimisers import OPTIMISERS, Optimiser, OptimiserSettings
 from faustnet.training.optimisers.muon import orthogonalised
+from faustnet.training.optimisers.standard import SGD
 from faustnet.training.optimisers.updates import JointUpdates
 
 
@@ -90,7 +91,31 @@ def test_a_stored_state_is_restored_in_place_and_another_networks_is_refused() -
     with pytest.raises(ValueError, match="other parameters than the network"):
         other.restore({"0/step": torch.ones(())})
     with pytest.raises(ValueError, match="the shape of exp_avg of 0 in the optimiser state does not match"):
-        other.restore({**updates.state(), "0/exp_avg": torch.ones(3, 3)})
+        other.restore({**{key: value + 1 for key, value in updates.state().items()}, "0/exp_avg": torch.ones(3, 3)})
+    assert all(torch.equal(before[key], value) for key, value in updates.state().items()), "nothing is half restored"
+
+
+def test_the_number_of_steps_is_counted_exactly_whatever_the_default_type() -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        updates = updates_of([torch.nn.Parameter(torch.ones(2))])
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert updates.state()["0/step"].dtype == torch.float32
+
+
+class DecoupledSGD(SGD):
+    name = "decoupled-sgd"
+    decoupled = True
+
+
+def test_sgd_with_decoupled_weight_decay_is_computed_by_the_update_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPTIMISERS, DecoupledSGD.name, DecoupledSGD)
+    weight = torch.nn.Parameter(torch.full((2,), 3.0, dtype=torch.float64))
+    updates = updates_of([weight], name=DecoupledSGD.name, momentum=0.0, weight_decay=0.5)
+    weight.grad = torch.full_like(weight, 2.0)
+    updates.step(torch.tensor(0.1, dtype=torch.float64))
+    assert weight.tolist() == pytest.approx([3 * (1 - 0.1 * 0.5) - 0.1 * 2] * 2)
 
 
 @pytest.mark.parametrize(

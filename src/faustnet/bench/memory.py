@@ -77,7 +77,7 @@ def train_plain(system: str, case: Case, source: ImageSource) -> dict[str, int]:
         del loss
         gradients = size(p.grad for p in network.parameters() if p.grad is not None)
         updates.step(rate)
-    return {"weights": size(network.parameters()), "gradients": gradients, "optimiser": size(updates.changes())}
+    return {"weights": size(network.parameters()), "gradients": gradients, "optimiser": size(updates.state().values())}
 
 
 def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
@@ -97,7 +97,7 @@ def train_faust(system: str, case: Case, source: ImageSource) -> dict[str, int]:
         found["gradients"] = max(size(group.trainable()) for group in schedule.groups)
         found["optimiser"] = size(slot for group in schedule.groups for _, _, slot in group.slots())
     else:
-        found["optimiser"] = size(schedule.updates.changes())  # type: ignore[attr-defined]
+        found["optimiser"] = size(schedule.updates.state().values())  # type: ignore[attr-defined]
     if isinstance(schedule, Greedy):
         found["gradients"] = layers[schedule.phase]
         found["cached"] = size(tensors(schedule.received.passed))  # type: ignore[attr-defined]

@@ -51,8 +51,8 @@ def _digits_file() -> Path:
     """Return scikit-learn's file of 64 pixels from 0 to 16 and a label per line. scikit-learn is not imported: that takes
     longer than importing torch."""
     installed = find_spec("sklearn")
-    assert installed is not None
-    assert installed.origin is not None
+    if installed is None or installed.origin is None:
+        raise FaustnetError("The data set digits is part of scikit-learn, which is not installed: pip install scikit-learn.")
     return Path(installed.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 

@@ -34,7 +34,8 @@ def unchanged_generators(device: torch.device) -> Iterator[None]:
 
 def leave_recording() -> None:
     """Make the generator of the current GPU usable again after a CUDA graph could not be recorded. torch leaves it in the
-    mode of the recording, in which random numbers outside of a recording are an error."""
+    mode of the recording, in which random numbers outside of a recording are an error. The generator gets a new state with
+    the same values; earlier recordings keep the old one."""
     generator = torch.cuda.default_generators[torch.cuda.current_device()]
     generator.graphsafe_set_state(generator.clone_state())
 

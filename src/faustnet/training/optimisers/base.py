@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, require
 from faustnet.system.devices import has_triton
 from faustnet.training.optimisers.updates import JointUpdates, Trained, Updates
 
@@ -36,7 +36,8 @@ class Optimiser(ABC):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        changed = {"update", "_update_layer", "_change"} & vars(cls).keys()
+        require("_torch_optimiser" not in vars(cls), f"{cls.__name__} must define step in place of _torch_optimiser.")
+        changed = {"factors", "update", "_update_layer", "_bias_corrections", "_change"} & vars(cls).keys()
         if changed and "step" not in vars(cls) and cls.step is not Optimiser.step:
             raise FaustnetError(
                 f"{cls.__name__} must define step, because the one that it inherits does not use its {min(changed)}: write "
@@ -51,14 +52,19 @@ class Optimiser(ABC):
         return JointUpdates(self, method, (parameter for unit in units for parameter in unit))
 
     def new_state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """Return the state of a parameter before the first step, by torch's names."""
+        """Return the state of a parameter before the first step, by torch's names. The step count is on a GPU only if a step
+        can be recorded there."""
         state = {word: torch.zeros_like(parameter.detach()) for word in self.slots(parameter.dim())}
-        return {"step": torch.zeros((), device=parameter.device), **state} if self.counts_steps else state
+        if not self.counts_steps:
+            return state
+        device = parameter.device if parameter.is_cuda else None
+        return {"step": torch.zeros((), dtype=torch.float32, device=device), **state}
 
     def step(self, trained: Sequence[Trained], rate: Tensor) -> None:
         """Update parameters that take their steps together, with one learning rate (). Autograd is off."""
         for weight, gradient, state in trained:
-            steps = state["step"].add_(1) if self.counts_steps else torch.ones((), device=rate.device)
+            steps = state["step"].add_(1) if self.counts_steps else torch.ones(())
+            steps = steps.to(rate.device)
             factors = self.factors(rate, steps, torch.ones_like(steps)).unsqueeze(0)
             slots, one = [state[word].unsqueeze(0) for word in self.slots(weight.dim())], weight.unsqueeze(0)
             self.update(one, gradient.unsqueeze(0), slots, factors, one)

@@ -66,6 +66,9 @@ class SGD(Optimiser):
     counts_steps: ClassVar[bool] = False
 
     def step(self, trained: Sequence[Trained], rate: Tensor) -> None:
+        if self.decoupled:  # torch has no such SGD
+            super().step(trained, rate)
+            return
         weights, gradients, states = map(list, zip(*trained, strict=True))
         sgd(
             weights,

@@ -88,6 +88,7 @@ class JointUpdates(Updates):
             if tensor.shape != own[key].shape:
                 name, word = key.split("/")
                 raise ValueError(f"the shape of {word} of {name} in the optimiser state does not match the network")
+        for key, tensor in tensors.items():
             own[key].copy_(tensor)
 
 

@@ -141,14 +141,19 @@ class Recording:
         self.work = work
         pool = shares.graph.pool() if shares else None
         self.graph = torch.cuda.CUDAGraph()
+        first: BaseException | None = None  # of the work, after which CUDA may also refuse to end the recording
         # Another thread may copy images meanwhile; "thread_local" does not restrict it.
         try:
             with without_collection(), torch.cuda.graph(self.graph, pool, capture_error_mode="thread_local"):
-                work()
-        except RuntimeError as error:
-            cause = first_of(error)
+                try:
+                    work()
+                except BaseException as error:
+                    first = error
+                    raise
+        except BaseException as error:
             leave_recording()
-            if isinstance(cause, torch.OutOfMemoryError):
+            cause = first or error
+            if not isinstance(cause, RuntimeError) or isinstance(cause, torch.OutOfMemoryError):
                 raise cause from None
             reason = next(iter(str(cause).splitlines()), type(cause).__name__)
             raise FaustnetError(
@@ -182,13 +187,6 @@ def without_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def first_of(error: BaseException) -> BaseException:
-    """Return the error that others followed. After an error in a recording, CUDA also refuses to end it."""
-    while error.__context__ is not None:
-        error = error.__context__
-    return error
 
 
 @contextmanager
