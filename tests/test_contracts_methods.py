@@ -19,7 +19,7 @@ from faustnet.nn.network import Network
 from faustnet.reproduce.table1 import summary, tables, texts
 from faustnet.runs.folder import Run
 from faustnet.runs.recipes import recipe_from, write_recipe
-from faustnet.training.optimisers import OPTIMISERS, Optimiser, OptimiserSettings
+from faustnet.training.optimisers import OPTIMISERS, Optimiser, OptimiserSettings, base
 from faustnet.training.optimisers.standard import SGD, Adam
 from user_classes import OwnLayer, OwnMethod, assert_same_state, trained
 
@@ -80,6 +80,15 @@ def test_a_users_optimiser_is_one_class_for_all_schedules(monkeypatch: pytest.Mo
     settings = OptimiserSettings(SignSGD.name, learning_rate=0.001)
     one, other = (trained([OwnLayer] * 3, schedule, optimiser=settings) for schedule in ("wavefront", "sequential"))
     assert_same_state(one, other)
+
+
+def test_an_optimiser_with_a_change_of_its_own_does_not_use_the_kernel_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "has_triton", lambda device: True)  # the kernels need Triton and a GPU
+    monkeypatch.setitem(OPTIMISERS, SignSGD.name, SignSGD)
+    optimiser, weight = OptimiserSettings(SignSGD.name).create(), torch.ones(1, 2)
+    factors = optimiser.factors(torch.tensor([0.5]), torch.ones(1), torch.ones(1))
+    optimiser.update(weight, torch.tensor([[3.0, -2.0]]), [], factors, weight)
+    assert weight.tolist() == [[0.5, 1.5]]
 
 
 @pytest.mark.parametrize("name", ["factors", "_bias_corrections", "_update_layer", "update"])

@@ -29,6 +29,7 @@ class Optimiser(ABC):
     name: ClassVar[str]
     decoupled: ClassVar[bool]  # whether weight decay acts on the weights directly, not through the gradient
     counts_steps: ClassVar[bool] = True  # whether the state has a step count
+    has_kernel: ClassVar[bool] = False  # whether the kernel of `update` computes the same as `_change`
     recordable: ClassVar[bool] = True  # whether a step can be recorded as a CUDA graph
     updates_together: ClassVar[bool] = (
         False  # whether all layers are updated at once, which is faster but keeps all gradients
@@ -37,6 +38,8 @@ class Optimiser(ABC):
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         require("_torch_optimiser" not in vars(cls), f"{cls.__name__} must define step in place of _torch_optimiser.")
+        if {"_update_layer", "_change"} & vars(cls).keys():
+            cls.has_kernel = vars(cls).get("has_kernel", False)  # a kernel that is inherited does not know the change
         changed = {"factors", "update", "_update_layer", "_bias_corrections", "_change"} & vars(cls).keys()
         if changed and "step" not in vars(cls) and cls.step is not Optimiser.step:
             raise FaustnetError(
@@ -88,7 +91,7 @@ class Optimiser(ABC):
     def update(self, weight: Tensor, gradient: Tensor, state: Sequence[Tensor], factors: Tensor, copy: Tensor) -> None:
         """Update the weights of n layers, (n, …) each, with factors (n, 4). Layers that are not active do not change. The
         new weights are also written to `copy`, which may be the weights themselves."""
-        if weight.dtype == torch.float32 and has_triton(weight.device) and _without_gaps(weight):
+        if self.has_kernel and weight.dtype == torch.float32 and has_triton(weight.device) and _without_gaps(weight):
             from faustnet.nn import kernels
 
             settings = self.settings

@@ -104,6 +104,7 @@ class Muon(Optimiser):
 
     name: ClassVar[str] = "muon"
     decoupled: ClassVar[bool] = True
+    has_kernel: ClassVar[bool] = True
     updates_together: ClassVar[bool] = True
 
     def __init__(self, settings: "OptimiserSettings"):

@@ -44,6 +44,7 @@ def adam_step(trained: Sequence[Trained], rate: Tensor, decay: float, *, decoupl
 class Adam(Optimiser):
     name: ClassVar[str] = "adam"
     decoupled: ClassVar[bool] = False
+    has_kernel: ClassVar[bool] = True
 
     def step(self, trained: Sequence[Trained], rate: Tensor) -> None:
         adam_step(trained, rate, self.settings.weight_decay, decoupled=self.decoupled)
@@ -63,6 +64,7 @@ class AdamW(Adam):
 class SGD(Optimiser):
     name: ClassVar[str] = "sgd"
     decoupled: ClassVar[bool] = False
+    has_kernel: ClassVar[bool] = True
     counts_steps: ClassVar[bool] = False
 
     def step(self, trained: Sequence[Trained], rate: Tensor) -> None:
