@@ -319,7 +319,7 @@ def test_bad_input_changes_nothing(
         (("add-classes", tmp_path / "none"), "a folder of images for each of at least one class, got 0"),
         (("add-classes", image), "is not a folder: give a folder that contains a folder of images for each class"),
         (("add-images", "eight", image), "There is no class 'eight': choose 0, 1, 2, 3, 4, 5, 6, 7, 8, 9."),
-        (("add-images", "8"), "Give image files, or texts with --text, and not both."),
+        (("add-images", "8"), "Give either image files or texts with --text, got neither."),
         (("add-images", "8", "--text", "eight"), "was trained on images, not on texts"),
         (("add-images", "8", tmp_path / "none"), "contains no image"),
         (("remove-class", "33"), "There is no class '33': did you mean 3?"),

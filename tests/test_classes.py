@@ -144,6 +144,7 @@ def test_what_cannot_become_a_class_is_refused(runs: dict[str, Run], examples: t
     for name, pixels, sentence in (
         ("3", examples, "already has a class '3'"),
         (" ", examples, "name of the new class must not be empty, got ' '"),
+        (10, examples, "name of the new class must be a string, got 10"),
         ("unknown", examples, "must not be named 'unknown'"),
         ("six", examples[:0], "at least one example of 'six', got none"),
         ("six", torch.zeros(2, 1, 9, 9, dtype=torch.uint8), "the shape 1×8×8 for this model, got 1×9×9"),

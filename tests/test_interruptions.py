@@ -419,6 +419,16 @@ def test_an_interrupt_while_torch_is_imported_ends_the_command_with_a_word(swall
     assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", "faustnet: interrupted\n")
 
 
+def test_an_interrupt_while_python_shuts_down_after_a_command_prints_nothing() -> None:
+    program = (
+        "import atexit, os, signal, sys; from faustnet.__main__ import main; sys.argv = ['faustnet', '--help']; "
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT); main()"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (answer.returncode, answer.stderr) == (-signal.SIGINT, "")
+    assert "faustnet" in answer.stdout
+
+
 def test_an_interrupt_before_training_ends_the_command_with_a_word_too(
     faustnet: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

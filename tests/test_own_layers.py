@@ -229,6 +229,10 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         r"must be vectors .* of floats, got \(2, 1, 1, 2, 2\)",
     ),
     "no blocks": (lambda: Network([], example=FOUR), "^blocks must contain at least one module, got none"),
+    "one module": (
+        lambda: Network(nn.Linear(4, 3), example=FOUR),  # type: ignore[arg-type]
+        "^blocks must be a list of modules, .* got Linear: list the parts that become layers, or write",
+    ),
     "no module": (lambda: Network([torch.relu], example=FOUR), r"^blocks must be torch\.nn\.Modules, got block 1"),
     "no tensor": (lambda: Network([nn.Linear(4, 3)], example=[1.0]), "^example must be a tensor .*, got list"),
     "empty example": (

@@ -104,6 +104,23 @@ def test_a_wrong_argument_of_the_trainer(given: dict[str, Any], said: str) -> No
         trained(made(), 1, **given)
 
 
+@pytest.mark.parametrize("make", [adamw, lambda parameters: torch.optim.RMSprop(parameters, 1e-2)])
+@pytest.mark.parametrize("every", ["epoch", "batch"])
+def test_schedulers_of_another_optimiser_and_too_short_ones(make: Any, every: str) -> None:
+    """With optimisers that are replaced by a faster form, and with others."""
+    first: list[Any] = []
+
+    def same(optimiser: torch.optim.Optimizer) -> Any:
+        first.append(lr_scheduler.StepLR(optimiser, 1))
+        return first[0]
+
+    with pytest.raises(FaustnetError, match=r"scheduler must return a new .* got one of another optimiser: make"):
+        trained(made(), 2, optimiser=make, scheduler=same, scheduler_every=every)
+    short = {"max_lr": 1e-2, "total_steps": 2, "cycle_momentum": False}
+    with pytest.raises(FaustnetError, match=r"scheduler refuses to take a step \(Tried to step 3 .*\): make one"):
+        trained(made(), 4, optimiser=make, scheduler=lambda o: lr_scheduler.OneCycleLR(o, **short), scheduler_every=every)
+
+
 def test_wrong_values_in_later_items() -> None:
     """Of a data set whose labels are known, so that its items are read while training."""
     dataset = pairs(with_nan(X), Y)
@@ -202,6 +219,9 @@ def test_wrong_steps_of_an_own_loop() -> None:
     method = made(transformer)
     with pytest.raises(FaustnetError, match=r"not ready to train: call prepare\(train\) before the first train_step"):
         method.train_step(X, Y, [])
+    for kind in (faustnet.FaustRepresentative, faustnet.FaustTuplet, faustnet.FaustTriplet):
+        with pytest.raises(FaustnetError, match=r"not ready to train: call prepare\(train\) before computing losses"):
+            next(made(dense, kind).losses(X.float(), Y))
     with pytest.raises(FaustnetError, match=r"not ready to predict: after training, call make_ready\(train\)"):
         method.predict(X)
     method.prepare(data())
@@ -250,6 +270,8 @@ def test_files_that_cannot_be_loaded(tmp_path: Path) -> None:
     for name, sentence in said.items():
         with pytest.raises(FaustnetError, match=sentence):
             made(transformer).load(tmp_path / name)
+    with pytest.raises(FaustnetError, match=r"dense has the weights of a method alone, .* with method\.load, or"):
+        faustnet.load(tmp_path / "dense")
     with pytest.raises(FaustnetError, match="must contain a method with method backprop, got faust-representative"):
         made(dense, faustnet.Backprop).load(tmp_path / "dense")
     wide = faustnet.FaustRepresentative(faustnet.Network(dense(), 7, example=X[:1].float()), CLASSES)

@@ -13,7 +13,7 @@ import faustnet as package
 from conftest import Answer
 from faustnet.cli import app
 from faustnet.data import DataSet
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, unknown
 from faustnet.methods import METHODS
 from faustnet.runs.recipes import recipe_from
 from faustnet.system.devices import choose_device
@@ -75,6 +75,11 @@ def test_a_device_of_other_programs_is_understood_in_python() -> None:
         choose_device("GPU")
 
 
+@pytest.mark.parametrize(("given", "meant"), [("faust-repr", "faust-representative"), ("mono", "mono-forward")])
+def test_a_name_that_was_begun_is_completed(given: str, meant: str) -> None:
+    assert str(unknown("method", given, package.methods.METHODS)) == f"There is no method {given!r}: did you mean {meant}?"
+
+
 def test_every_command_takes_the_data_set_by_one_name(faustnet: Command, tmp_path: Path) -> None:
     """The old names work, and are not in help texts."""
     run = tmp_path / "run"
@@ -119,6 +124,15 @@ def test_float_images_are_told_how_to_convert(model: package.Model, digits: Data
         model.predict(torch.from_numpy(shares))
     with pytest.raises(FaustnetError, match=r"got torch.int64 from 0 to 255: convert them with x\.to\(torch\.uint8\)\.$"):
         model.predict(pixels.long())
+    with pytest.raises(FaustnetError) as error:
+        model.predict(pixels.numpy() / 255 * 16)
+    assert str(error.value) == (
+        "pixels must be uint8 from 0 to 255 for this model, got torch.float64 from 0 to 16: convert them with "
+        '(255 / 16 * x).round().astype("uint8") if 16 is their largest possible value, or with x.astype("uint8") if that is '
+        "255."
+    )
+    x = pixels.numpy() / 255 * 16
+    assert model.predict((255 / 16 * x).round().astype("uint8")) == expected, "what it says helps"
     with pytest.raises(FaustnetError, match=r"from -1 to 1: undo the scaling of the images"):
         model.predict(2 * shares - 1)
 

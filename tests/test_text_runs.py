@@ -92,8 +92,8 @@ def test_the_model_file_alone_is_enough_to_predict(run: Run, model: Model, tmp_p
         (["--text", ""], "Text 1 is empty"),
         (["--text", "a film", "--text", "film " * 50], "at most 32 tokens for this model, but text 2 has 50"),
         (["photo.png"], "This model was trained on texts, not on images"),
-        (["photo.png", "--text", "a film"], "Give image files, or texts with --text, and not both"),
-        ([], "Give image files, or texts with --text, and not both"),
+        (["photo.png", "--text", "a film"], "Give either image files or texts with --text, got both"),
+        ([], "Give either image files or texts with --text, got neither"),
     ],
 )
 def test_what_a_model_of_texts_cannot_read_is_refused(faustnet: Command, run: Run, words: list[str], message: str) -> None:

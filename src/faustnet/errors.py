@@ -76,7 +76,8 @@ def unknown(what: str, name: str, known: Iterable[str], besides: str = "", shown
     `known` is too long."""
     known = list(known)
     longer = [one for one in known if name and one.startswith(f"{name}-")]
-    near = longer or get_close_matches(name, known, n=1)
+    begun = [one for one in known if len(name) > 3 and one.startswith(name)]
+    near = longer or begun[:1] or get_close_matches(name, known, n=1)
     hint = f"did you mean {_either(near)}?" if near else f"choose {', '.join(shown or known)}{besides}."
     if not known:
         hint = "there are none to choose from."

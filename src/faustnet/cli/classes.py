@@ -48,7 +48,7 @@ def classes(
     ]
     print_table(columns, rows, numbers=("number", "references", "images added"))
     if changes:
-        typer.echo(printable(f"Last of {len(changes)} changes: {changes[-1]}. To undo it, run: faustnet undo-classes"))
+        typer.echo(printable(f"Last of {len(changes)} changes: {changes[-1]}. To undo it, run: faustnet undo-classes {run}"))
 
 
 def add_class(

@@ -40,7 +40,8 @@ def numbers(text: str, option: str) -> list[int]:
 
 def require_images_or_texts(images: Sequence[Path] | None, texts: Sequence[str] | None) -> None:
     """Refuse a command line with image files and texts, or without any."""
-    require(bool(images) != bool(texts), "Give image files, or texts with --text, and not both.")
+    got = "both" if images else "neither"
+    require(bool(images) != bool(texts), f"Give either image files or texts with --text, got {got}.")
 
 
 def check_takes_texts(model: "Model", run: Path) -> None:

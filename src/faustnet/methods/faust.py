@@ -13,6 +13,7 @@ from faustnet.methods.base import Method, check_network
 from faustnet.methods.local import LocalMethod
 from faustnet.methods.mixup import MixUp, check_label_smoothing
 from faustnet.methods.source import Source, join_rows
+from faustnet.methods.stepping import not_prepared
 from faustnet.nn.architectures import NetworkSettings, Shape, embedding_network
 from faustnet.nn.network import Network
 from faustnet.nn.references import (
@@ -219,6 +220,7 @@ class RepresentativeMethod(FaustSharedReferences):
         self.register_buffer("images", network.example.new_zeros(classes * representatives, *network.example.shape[1:]))
 
     images: Tensor  # the representatives, scaled, class by class: (C · K, …)
+    compared: Tensor | None = None  # what passes through the layers in their place: (C · K, …)
 
     def start(self, train: Source) -> None:
         if self.chosen:
@@ -240,6 +242,8 @@ class RepresentativeMethod(FaustSharedReferences):
 
     def _compared_with(self, y: Tensor) -> Tensor:
         """Return the representatives that anchors of these classes are compared with. (B,) → (C · K, …)"""
+        if self.compared is None:
+            raise not_prepared(self)
         if self.classes_per_step == "all" and not self.representatives_per_step:
             return self.compared
         classes = y if self.classes_per_step == "batch" else torch.arange(self.classes, device=y.device)

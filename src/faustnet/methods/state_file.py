@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from faustnet.methods.base import Method
 
 MODEL = "model.safetensors"  # in a run folder
+STATE_KEYS = {"method", "classes"}  # of the description in a file of `write_state`
 
 
 def write_state(method: "Method", path: str | PathLike[str]) -> None:

@@ -39,6 +39,11 @@ def made_optimiser(make: MakeOptimiser, parameters: list[nn.Parameter]) -> torch
     return made
 
 
+def not_prepared(method: "Method") -> FaustnetError:
+    """Return the error for losses that need references before they were chosen."""
+    return FaustnetError(f"{method.name} is not ready to train: call prepare(train) before computing losses.")
+
+
 def check_owners(method: "Method") -> None:
     """Refuse trainable parameters outside of the layers, or in two of them, where layers are trained separately."""
     owners: dict[int, str] = {}

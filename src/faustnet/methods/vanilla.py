@@ -11,6 +11,7 @@ from faustnet.methods.faust import Faust
 from faustnet.methods.local import LocalMethod
 from faustnet.methods.mixup import check_label_smoothing
 from faustnet.methods.source import IMAGES_AT_ONCE, Source, join_rows
+from faustnet.methods.stepping import not_prepared
 from faustnet.nn.network import Network
 from faustnet.nn.references import ClassIndex
 
@@ -28,16 +29,24 @@ class FaustVanilla(Faust, LocalMethod):
         super().__init__(network, classes, count=1, scale=scale)
         require(centroid_images >= 1, f"centroid_images must be at least 1, got {centroid_images}.")
         self.centroid_images = centroid_images
+        self.index: ClassIndex | None = None
 
     def start(self, train: Source) -> None:
         require(
             self.classes > 1,
             f"{self.name} needs data with at least 2 classes, because it trains with images of other classes, got 1.",
         )
-        self.index = ClassIndex(train.labels, self.classes)
-        self.index.require_all(train.class_names)
-        self.sampled = [self.index.sample(number, self.centroid_images) for number in range(self.classes)]
+        self.index = index = ClassIndex(train.labels, self.classes)
+        index.require_all(train.class_names)
+        self.sampled = [index.sample(number, self.centroid_images) for number in range(self.classes)]
         self.feed_from(train)
+
+    @property
+    def class_index(self) -> ClassIndex:
+        """The training images of each class."""
+        if self.index is None:
+            raise not_prepared(self)
+        return self.index
 
     def feed_from(self, train: Source) -> None:
         self.train_rows = train
@@ -88,7 +97,7 @@ class FaustTriplet(FaustVanilla):
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         another = (y + torch.randint_like(y, 1, self.classes)) % self.classes
-        return self.rows_with(x, self.index.draw(torch.stack([y, another], dim=1)))
+        return self.rows_with(x, self.class_index.draw(torch.stack([y, another], dim=1)))
 
     def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         to_positive, to_negative = self.distances(embedding, y.shape[-1]).unbind(dim=-1)
@@ -124,7 +133,7 @@ class FaustTuplet(FaustVanilla):
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         every_class = torch.arange(self.classes, device=y.device).expand(len(y), -1)
-        return self.rows_with(x, self.index.draw(every_class))
+        return self.rows_with(x, self.class_index.draw(every_class))
 
     def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return tuplet_loss(self.distances(embedding, y.shape[-1]), y, self.scale, self.label_smoothing)

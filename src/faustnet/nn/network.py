@@ -58,8 +58,12 @@ class Network(nn.Module):
         )
         is_size = isinstance(embedding, int) and not isinstance(embedding, bool) and embedding >= 0
         require(is_size, f"embedding must be 0 (no projection) or a size of at least 1, got {embedding!r}.")
-        several = isinstance(blocks, Iterable) and not isinstance(blocks, Layer)
-        found = list(blocks) if several else [cast(nn.Module, blocks)]
+        require(
+            isinstance(blocks, Iterable),
+            "blocks must be a list of modules, a torch.nn.Sequential or a torch.nn.ModuleList, got "
+            f"{type(blocks).__name__}: list the parts that become layers, or write [module] for a network of one layer.",
+        )
+        found = list(blocks)
         require(len(found) > 0, "blocks must contain at least one module, got none.")
         self.dropout = dropout
         self.register_buffer("example", example[:1].detach().clone(), persistent=False)

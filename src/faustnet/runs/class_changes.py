@@ -43,7 +43,8 @@ def check_new_names(names: Sequence[str], present: Sequence[str]) -> None:
         others = "another name" if len(taken) == 1 else "other names"
         raise FaustnetError(f"The model already has {what}{more}: choose {others}.")
     for name in names:
-        require(isinstance(name, str) and bool(name.strip()), f"The name of the new class must not be empty, got {name!r}.")
+        require(isinstance(name, str), f"The name of the new class must be a string, got {name!r}.")
+        require(bool(name.strip()), f"The name of the new class must not be empty, got {name!r}.")
         require(
             name != UNKNOWN,
             f"The new class must not be named {UNKNOWN!r}, the prediction for rejected images: choose another name.",

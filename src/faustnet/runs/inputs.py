@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 File = str | os.PathLike[str] | Image.Image
 Inputs = Tensor | np.ndarray | File | Sequence[File]  # pixels or token ids, images and image files, or texts
 RANGE_IMAGES = 1000  # images that the range of pixels is computed from
+DARK = 128  # images without a brighter pixel may have another range than 0 to 255
 OF_TEXTS = "This model was trained on texts, not on images: use 'faustnet predict --text', or a list of strings in Python."
 
 
@@ -110,12 +111,19 @@ def _described(pixels: Tensor) -> str:
 
 
 def _conversion(pixels: Tensor, given: Any) -> str:
-    """Say how numbers become bytes: those from 0 to 1 are multiplied by 255."""
+    """Say how numbers become bytes: those from 0 to 1 are multiplied by 255, those from 0 to 16 perhaps by 255 / 16."""
     low, high = (end.item() for end in pixels.aminmax()) if pixels.numel() else (0, 0)
     if not 0 <= low <= high <= 255:
         return "undo the scaling of the images, so that pixels are from 0 to 255"
-    values = "(255 * x).round()" if pixels.is_floating_point() and high <= 1 else "x"
-    return f"convert them with {values}" + ('.astype("uint8")' if isinstance(given, np.ndarray) else ".to(torch.uint8)")
+    as_bytes = '.astype("uint8")' if isinstance(given, np.ndarray) else ".to(torch.uint8)"
+    if pixels.is_floating_point() and high <= 1:
+        return f"convert them with (255 * x).round(){as_bytes}"
+    if high < DARK:
+        return (
+            f"convert them with (255 / {high:g} * x).round(){as_bytes} if {high:g} is their largest possible value, or with "
+            f"x{as_bytes} if that is 255"
+        )
+    return f"convert them with x{as_bytes}"
 
 
 def _token_rows(given: Any, tokeniser: Tokeniser, model: "Model") -> Tensor:

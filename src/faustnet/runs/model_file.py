@@ -11,6 +11,7 @@ from torch import Tensor
 from faustnet.data import Scaling, Tokeniser
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Method
+from faustnet.methods.state_file import STATE_KEYS
 from faustnet.nn.old_names import current_names
 from faustnet.runs.class_file import OF_HISTORY, history_contents, read_history
 from faustnet.runs.recipes import as_table, recipe_from
@@ -52,6 +53,11 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
     in error messages; `dtype` is that of the weights."""
     try:
         about: dict[str, Any] = json.loads(metadata[ABOUT])
+        if about.keys() == STATE_KEYS:
+            raise FaustnetError(
+                f"{source} has the weights of a method alone, as Method.save writes them: load them in Python with "
+                "method.load, or train from them with faustnet.Trainer(…, start=…)."
+            )
         if about["format"] != FORMAT:
             raise FaustnetError(f"{source} was written by another version of faustnet: use that version, or train again.")
         recipe, names = recipe_from(about["recipe"]), tuple(map(str, about["class_names"]))

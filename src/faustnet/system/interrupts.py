@@ -15,6 +15,12 @@ def end_imports_on_interrupt() -> None:
         signal.signal(signal.SIGINT, _interrupt)
 
 
+def end_at_once_on_interrupt() -> None:
+    """Let Ctrl-C end the process without a message, when the command is done and Python shuts down."""
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):

@@ -52,8 +52,8 @@ class Trainer:
         train: Training data: a pair of arrays (x, y), a pandas table and its labels, a map-style data set, an iterable data
             set or a data loader. Labels are numbers from 0.
         test: Data for evaluation, of the same kinds; None for none.
-        optimiser: Function that returns an optimiser of torch, or of your own, for a list of parameters. It is called once
-            for each layer. Or an `OptimiserSettings`.
+        optimiser: Function that returns an optimiser of torch, or of your own, for a list of parameters. It is called for
+            each layer, to check it and for each training. Or an `OptimiserSettings`.
         scheduler: Function that returns a learning-rate scheduler of an optimiser; None for a constant learning rate.
         scheduler_every: When the scheduler takes a step: after each "epoch" or after each "batch".
         schedule: "sequential", "wavefront", "greedy", or "auto": wavefront for local methods on a GPU, otherwise sequential.

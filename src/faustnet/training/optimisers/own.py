@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from faustnet.errors import require
+from faustnet.errors import FaustnetError, require
 from faustnet.methods import LocalMethod, Method
 from faustnet.methods.stepping import MakeOptimiser, made_optimiser
 from faustnet.training.optimisers.base import BETAS, EPSILON, Optimiser
@@ -86,7 +86,7 @@ class OwnUpdates(Updates):
         names = {parameter: name for name, parameter in method.named_parameters()}
         updated = (parameter for group in self.optimiser.param_groups for parameter in group["params"])
         self.parameters = {names[parameter]: parameter for parameter in updated if parameter in names}  # in its order
-        self.scheduler = own.make_scheduler(self.optimiser) if own.make_scheduler else None
+        self.scheduler = _made_scheduler(own.make_scheduler, self.optimiser, own.every) if own.make_scheduler else None
         self.every = own.every
         self.used_rate = 0.0  # of the latest step
 
@@ -101,7 +101,7 @@ class OwnUpdates(Updates):
         self.optimiser.step()
         self.optimiser.zero_grad()
         if self.scheduler is not None and self.every == "batch":
-            self.scheduler.step()
+            step_scheduler(self.scheduler)
 
     def changes(self) -> list[Tensor]:
         values = (value for state in self.optimiser.state.values() for value in state.values())
@@ -178,7 +178,7 @@ class KnownOptimiser:
     def restart(self) -> None:
         """Begin again with the first learning rate, for the next layer of the greedy schedule."""
         self.stand_in = self.make([nn.Parameter(torch.zeros(1))])
-        self.scheduler = self.make_scheduler(self.stand_in) if self.make_scheduler else None
+        self.scheduler = _made_scheduler(self.make_scheduler, self.stand_in, self.every) if self.make_scheduler else None
         self.epoch_rates: tuple[int, list[float]] | None = None  # of the latest epoch, which may be continued
 
     def create(self) -> Optimiser:
@@ -198,7 +198,7 @@ class KnownOptimiser:
         rate = float(self.stand_in.param_groups[0]["lr"])
         if self.scheduler is not None and self.every == "batch":
             self.stand_in.step()  # otherwise torch warns that the scheduler is ahead of it
-            self.scheduler.step()
+            step_scheduler(self.scheduler)
         return rate
 
     def used_rate(self, planned: float) -> float:
@@ -246,17 +246,27 @@ def _made_scheduler(make: MakeScheduler, optimiser: torch.optim.Optimizer, every
         "optimiser: torch.optim.lr_scheduler.StepLR(optimiser, 5).",
     )
     require(
+        getattr(made, "optimizer", optimiser) is optimiser,
+        "scheduler must return a new scheduler of the optimiser that it is given, got one of another optimiser: make a new "
+        "one in each call.",
+    )
+    require(
         every == "epoch" or not isinstance(made, ReduceLROnPlateau),
         'scheduler_every must be "epoch" for ReduceLROnPlateau, which needs the loss of an epoch, got "batch".',
     )
     return made
 
 
-def step_scheduler(scheduler: LRScheduler | ReduceLROnPlateau, loss: float) -> None:
-    if isinstance(scheduler, ReduceLROnPlateau):
-        scheduler.step(loss)
-    else:
-        scheduler.step()
+def step_scheduler(scheduler: LRScheduler | ReduceLROnPlateau, loss: float = 0.0) -> None:
+    try:
+        if isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.step(loss)
+        else:
+            scheduler.step()
+    except ValueError as error:
+        raise FaustnetError(
+            f"scheduler refuses to take a step ({error}): make one for at least as many steps as the training has."
+        ) from error
 
 
 def _only_changes_the_rate(scheduler: Any) -> bool:
