@@ -305,7 +305,6 @@ def test_without_a_network_the_error_says_which_file_to_put_where(tmp_path: Path
     with pytest.raises(FaustnetError, match=r"train-images-idx3-ubyte.gz could not be downloaded .*refused") as error:
         unreachable(tmp_path)
     assert str(tmp_path / "MNIST/raw/train-images-idx3-ubyte.gz") in str(error.value)
-    assert not [*tmp_path.iterdir()], "no empty folders stay"
 
 
 def archive(members: dict[str, bytes]) -> bytes:

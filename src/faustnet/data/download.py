@@ -7,7 +7,6 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -39,7 +38,6 @@ def data_folder(chosen: Path | None = None) -> Path:
 def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
     """Download a file to `path` from the first address that provides it with the right checksum. If another process is
     downloading to the same folder, wait for it. An existing file is used as it is."""
-    made = [folder for folder in path.parents if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with folder_lock(path.parent, wait=True):
@@ -50,9 +48,6 @@ def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
             f"{path} could not be written ({error.strerror}): choose another folder with FAUSTNET_DATA or --data-dir."
         ) from None
     if reasons:
-        with suppress(OSError):  # another process uses a folder
-            for folder in made:
-                folder.rmdir()
         raise FaustnetError(
             f"{path.name} could not be downloaded ({'; '.join(dict.fromkeys(reasons))}): "
             f"download {urls[0]} yourself and save it as {path}."
