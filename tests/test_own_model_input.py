@@ -227,7 +227,9 @@ def test_wrong_steps_of_an_own_loop() -> None:
     method.prepare(data())
     optimisers = method.optimisers(adamw)
     for given, said in [
-        (adamw(method.parameters()), "optimisers must be a list, got one optimiser: use method.optimisers"),
+        (adamw(method.parameters()), "optimisers must be a list of torch's optimisers, got one optimiser: use method.optim"),
+        (None, "optimisers must be a list of torch's optimisers, got None: use method.optimisers"),
+        (["adam"], r"optimisers must be a list of torch's optimisers, got \['adam'\]"),
         (optimisers[1:], r"optimisers must have all trainable parameters, but network\.layers\.0\.body.* is missing"),
     ]:
         with pytest.raises(FaustnetError, match=said):

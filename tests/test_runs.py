@@ -283,6 +283,11 @@ def test_an_existing_folder_is_left_alone(finished: Run, faustnet: Command) -> N
     assert answer.code == 2
     assert "already exists: choose another --out, or continue the run with --resume" in answer.sentence
     assert {path.name: path.read_bytes() for path in finished.folder.iterdir()} == before
+    file = finished.folder / "model.safetensors"
+    assert faustnet("train", *QUICK, "--out", file).sentence == (
+        f"faustnet: The run must be a folder, but {file} is a file: choose another --out."
+    )
+    assert file.read_bytes() == before[file.name]
 
 
 def test_resuming_a_finished_run_changes_nothing(finished: Run, faustnet: Command) -> None:

@@ -65,8 +65,10 @@ def check_owners(method: "Method") -> None:
 
 def check_optimisers(method: "Method", optimisers: Sequence[torch.optim.Optimizer]) -> None:
     """Refuse optimisers that would leave a parameter untrained."""
-    if isinstance(optimisers, torch.optim.Optimizer):
-        raise FaustnetError("optimisers must be a list, got one optimiser: use method.optimisers(…), or put it in a list.")
+    one = isinstance(optimisers, torch.optim.Optimizer)
+    if one or not (isinstance(optimisers, Sequence) and all(isinstance(o, torch.optim.Optimizer) for o in optimisers)):
+        got = "one optimiser" if one else repr(optimisers)
+        raise FaustnetError(f"optimisers must be a list of torch's optimisers, got {got}: use method.optimisers(…).")
     all_updated = [id(parameter) for one in optimisers for group in one.param_groups for parameter in group["params"]]
     updated = set(all_updated)
     require(

@@ -72,7 +72,9 @@ class Run:
 
     def refuse_existing(self) -> None:
         """Raise an error if the folder contains anything but partial files."""
-        if self.folder.exists() and (not self.folder.is_dir() or any(not _is_leftover(p) for p in self.folder.iterdir())):
+        if self.folder.exists() and not self.folder.is_dir():
+            raise FaustnetError(f"The run must be a folder, but {self.folder} is a file: choose another --out.")
+        if self.folder.exists() and any(not _is_leftover(path) for path in self.folder.iterdir()):
             raise FaustnetError(
                 f"{self.folder} already exists: choose another --out, or continue the run with "
                 "--resume (resume=True in Python)."
