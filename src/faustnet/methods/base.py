@@ -22,6 +22,7 @@ from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.network import Network
 from faustnet.nn.search import Decisions, decisions_from
 
+UNCHECKED = object()
 STATISTICS_IMAGES = 1024  # training images that the statistics of batch norms are computed from
 
 
@@ -92,7 +93,7 @@ class Method(nn.Module, ABC):
 
     _ready_versions: tuple[int, ...] | None = None  # of all parameters, when `make_ready` was called last
     _is_prepared = False  # whether `prepare` was called
-    _known_optimisers: Any = None  # those that `train_step` has checked
+    _known_optimisers: Any = UNCHECKED  # those that `train_step` has checked
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -242,8 +243,9 @@ class Method(nn.Module, ABC):
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        hidden = {"_ready_versions": () if self.is_ready else None, "_known_optimisers": None}
-        return {**self.__dict__, **hidden}
+        state = {**self.__dict__, "_ready_versions": () if self.is_ready else None}
+        state.pop("_known_optimisers", None)
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Copies and pickles have new version counters. Pickles of version 0.1 contain trained methods only."""
