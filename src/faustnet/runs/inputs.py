@@ -118,7 +118,7 @@ def _conversion(pixels: Tensor, given: Any) -> str:
     as_bytes = '.astype("uint8")' if isinstance(given, np.ndarray) else ".to(torch.uint8)"
     if pixels.is_floating_point() and high <= 1:
         return f"convert them with (255 * x).round(){as_bytes}"
-    if high < DARK:
+    if 0 < high < DARK:
         return (
             f"convert them with (255 / {high:g} * x).round(){as_bytes} if {high:g} is their largest possible value, or with "
             f"x{as_bytes} if that is 255"
