@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint_sequential
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from faustnet.bench.steps import Case, faust_schedule, plain_network
 from faustnet.data import ImageSource
@@ -132,10 +132,12 @@ def measure_one(system: str, layers: int, device: torch.device) -> dict[str, Any
 
 
 def warm_up(device: torch.device) -> None:
-    """Load the libraries that every system needs, so that they are not counted."""
+    """Load the libraries that the systems need, so that they are not counted. Checkpointing imports torch's compiler."""
     layer = nn.Linear(64, 64, device=device)
     updates = OptimiserSettings().create().updates(layer, [layer.parameters()])
-    layer(torch.zeros(8, 64, device=device)).sum().backward()
+    for use_reentrant in (True, False):
+        rows = torch.zeros(8, 64, device=device, requires_grad=True)
+        checkpoint(layer, rows, use_reentrant=use_reentrant).sum().backward()
     updates.step(torch.tensor(1e-3, device=device))
 
 
