@@ -36,6 +36,18 @@ FAUST = ", ".join(name for name in METHODS if name.startswith("faust-"))
         (["compare", "a", "--with", "b", "--jsn"], "There is no option --jsn: did you mean --json?"),
         (["train", "--device", "gpu"], "got 'gpu': did you mean cuda, or mps on a Mac?"),
         (["train", "--device", "cuda:1"], "got 'cuda:1': did you mean cuda, with CUDA_VISIBLE_DEVICES to choose a GPU?"),
+        (["train", "--optimizer", "sgd"], "There is no option --optimizer: did you mean --set optimiser.name=…?"),
+        (["train", "--weight-decay=0.1"], "did you mean --set optimiser.weight_decay=…?"),
+        (["evaluate", "run", "--optimizer", "sgd"], "There is no option --optimizer: add --help to list the options."),
+        (
+            ["train", "--set", "options.margin=1"],
+            "options.margin is not an option of faust-representative: choose options.",
+        ),
+        (["train", "--set", "options.margin=1"], "options.mixup, or a method that has it, such as faust-triplet."),
+        (
+            ["train", "--method", "cwc", "--set", "options.scale=1"],
+            "option of cwc: choose a method that has it, such as deep-s",
+        ),
         (["train", "--set", "lr=0.1"], "There is no recipe key 'lr': did you mean optimiser.learning_rate?"),
         (["train", "--set", "training.lr=0.1"], "no recipe key 'training.lr': did you mean optimiser.learning_rate?"),
         (["train", "--set", "epochs=1"], "There is no recipe key 'epochs': did you mean training.epochs?"),

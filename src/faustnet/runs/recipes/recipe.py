@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from faustnet.data import MEMORY, STREAM, Augmentation, TextSettings
 from faustnet.data.tokens import LARGEST_VOCABULARY, LONGEST, SMALLEST_VOCABULARY
-from faustnet.errors import require
-from faustnet.methods import Method, PredictionSettings, build, method_named
+from faustnet.errors import FaustnetError, require
+from faustnet.methods import METHODS, Method, PredictionSettings, build, method_named
 from faustnet.nn.architectures import NetworkSettings, Shape, TextShape
 from faustnet.runs.recipes.values import convert_values
 from faustnet.training.optimisers import OptimiserSettings
@@ -109,6 +109,18 @@ class StartSettings:
         )
 
 
+def check_options(method: type[Method], options: Mapping[str, Any]) -> None:
+    """Refuse an option of other methods, and name one of them."""
+    for name in options:
+        other = next((other.name for other in METHODS.values() if name in other.options()), None)
+        if name not in method.options() and other:
+            own = ", ".join(f"options.{option}" for option in method.options())
+            instead = f"{own}, or a method" if own else "a method"
+            raise FaustnetError(
+                f"options.{name} is not an option of {method.name}: choose {instead} that has it, such as {other}."
+            )
+
+
 @dataclass(frozen=True)
 class Recipe:
     """All settings that determine a run. `options` are those of the method, including its defaults."""
@@ -126,6 +138,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         method = method_named(self.method)
+        check_options(method, self.options)
         given = convert_values(self.options, method.option_types(), "options")
         object.__setattr__(self, "options", method.options() | given)  # with the defaults, so that a run stores them all
         require(
