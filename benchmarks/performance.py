@@ -5,8 +5,7 @@
 requires matplotlib (`pip install -c constraints.txt -e '.[figures]'`). `faustnet bench --out FILE.json` writes
 bench-cpu.json and bench-h200.json; `faustnet bench convolutions --out FILE.json` writes the files that end in
 -convolutions.json; benchmarks/time_to_accuracy.py and benchmarks/own_model.py write the others. The part of a table
-that is not in the files is left out. While bench-h200.json has only one process start, bench-h200-starts.json shows how much
-starts of earlier versions differed.
+that is not in the files is left out.
 """
 
 import re

@@ -4,8 +4,8 @@
 
 Each arm is an included recipe with other numbers of epochs, and where it says so other settings. The seconds are those of
 the training steps, with the recording of CUDA graphs and without evaluations; the accuracy is that of the last epoch on the
-test XX trains for one epoch that is not measured, because kernels are compiled once on a machine. The file
-is written after each run; run the command again to continue.
+test images. Before, each arm trains for one epoch that is not measured, because kernels are compiled once on a machine. The
+file is written after each run; run the command again to continue. Runs of another commit are measured again.
 """
 
 import argparse
