@@ -45,7 +45,8 @@ def pixels() -> Tensor:
 def test_a_stored_model_predicts_as_before(name: str) -> None:
     path = VERSION / (name if name in FINISHED else f"{name}.safetensors")
     model, wanted = package.load(path, device="cpu"), expected(name)
-    torch.testing.assert_close(model.scores(pixels()).float(), wanted["scores"], rtol=1e-5, atol=1e-5)
+    # A score is the root of a difference of large numbers, which every kind of processor rounds in its own way.
+    torch.testing.assert_close(model.scores(pixels()).float(), wanted["scores"], rtol=1e-5, atol=1e-4)
     names = [model.class_names[number] for number in wanted["classes"].tolist()]
     assert [one.class_name for one in model.predict(pixels())] == names
     assert ("rejected" in wanted) == (model.threshold is not None)

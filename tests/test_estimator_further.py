@@ -103,7 +103,7 @@ def test_classes_without_a_sample_so_far_are_not_predicted() -> None:
     classifier.partial_fit(x[40:90], y[40:90])
     assert list(classifier.classes_) == sorted(IRIS.target_names)
     assert (classifier.predict_proba(x)[:, 2] == 0).all()
-    for _ in range(20):
+    for _ in range(60):
         classifier.partial_fit(x, y)
     assert classifier.score(x, y) > 0.9
     assert classifier.model_.class_names == tuple(classifier.classes_)

@@ -1,4 +1,4 @@
-"""Every method learns the weights that version 0.1 learned, under every schedule, to about nine digits.
+"""Every method learns the weights that version 0.1 learned, under every schedule, to about eight digits.
 
 `fixtures/0.1/weights.safetensors` holds the float64 weights after 50 steps on the CPU, and a few scores.
 """
@@ -29,7 +29,7 @@ from faustnet.training.settings import TrainingSettings
 WEIGHTS = Path(__file__).parent / "fixtures" / "0.1" / "weights.safetensors"
 CLASSES, IMAGES, BATCH, EPOCHS = 4, 160, 32, 10  # 5 batches in each epoch, 50 steps
 SCORED = 3  # images
-TOLERANCE = 1e-9  # relative to the largest value of a tensor
+TOLERANCE = 1e-8  # relative to the largest value of a tensor; kinds of processors differ by up to 2e-9
 SCORE_TOLERANCE = 1e-6  # a score may be the root of a squared distance near 0, which enlarges rounding errors
 
 

@@ -31,12 +31,14 @@ from faustnet.losses.objective import (
     batch_tuplet_loss,
     reference_tuplet_loss,
 )
+from faustnet.losses.projected import projected_tuplet_loss
 
 __all__ = [
     "BatchTuplet", "Contrastive", "Objective", "ReferenceTuplet", "SimilarityMatching", "Term", "batch_tuplet_loss",
     "centred_similarity_loss", "competitive_loss", "goodness", "goodness_by_group", "goodness_loss",
-    "marginal_contrastive_loss", "mixed", "paired_squared_distances", "polar_log_odds", "reference_tuplet_loss",
-    "similarity_matching_loss", "soft_minimum", "squared_distances", "symmetric_loss", "triplet_loss", "tuplet_loss",
+    "marginal_contrastive_loss", "mixed", "paired_squared_distances", "polar_log_odds", "projected_tuplet_loss",
+    "reference_tuplet_loss", "similarity_matching_loss", "soft_minimum", "squared_distances", "symmetric_loss",
+    "triplet_loss", "tuplet_loss",
 ]  # fmt: skip
 
 __getattr__ = moved_names(__name__)

@@ -8,15 +8,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from faustnet.errors import FaustnetError, require
 from faustnet.losses.checks import check_labels, check_tuplet_options
-from faustnet.losses.formulas import exact, goodness, marginal_contrastive_loss, mixed, similarity_matching_loss
+from faustnet.losses.formulas import exact, goodness, marginal_contrastive_loss, similarity_matching_loss
 from faustnet.losses.gradients import scaled_by_layer
+from faustnet.losses.projected import projected_tuplet_loss
+from faustnet.losses.shared_references import class_targets, loss_of_products
 from faustnet.system.devices import has_triton
-
-NEVER = -1e30  # exponent of a reference that is not compared; infinity times a target of 0 would be NaN
 
 
 class Term(nn.Module, ABC):
@@ -67,6 +66,26 @@ class Objective(nn.Module):
         assert total is not None
         return total
 
+    @property
+    def takes_projection(self) -> bool:
+        """Whether `projected` computes the loss: the only term is a `ReferenceTuplet`."""
+        return type(self) is Objective and [type(term) for term in self.terms] == [ReferenceTuplet]
+
+    def projected(
+        self,
+        activation: Tensor,
+        projection: Tensor,
+        labels: Tensor,
+        shares: Tensor | None = None,
+        references: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of layers whose embeddings are a linear map of activations, by `projected_tuplet_loss`, which
+        describes the arguments. (…, B + C · K, w), (…, e, w), (…, B), (B,) → (…)"""
+        (term,) = self.terms
+        assert isinstance(term, ReferenceTuplet)
+        losses = term.projected(activation, projection, labels, shares, references)
+        return losses if term.weight == 1 else term.weight * losses
+
 
 class ReferenceTuplet(Term):
     """Tuplet loss of the distances from each anchor to the references of all classes (`reference_tuplet_loss`).
@@ -91,9 +110,21 @@ class ReferenceTuplet(Term):
         if not self.constant:
             self.current_scale.copy_(torch.tensor(self.scale ** (1 - share) * self.last_scale**share))
 
+    @property
+    def _scale(self) -> float | Tensor:
+        return self.scale if self.constant else self.current_scale
+
     def forward(self, embedding: Tensor, anchors: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
-        scale = self.scale if self.constant else self.current_scale
-        return reference_tuplet_loss(embedding, labels, self.classes, scale, self.label_smoothing, shares)
+        return reference_tuplet_loss(embedding, labels, self.classes, self._scale, self.label_smoothing, shares)
+
+    def projected(
+        self, activation: Tensor, projection: Tensor, labels: Tensor, shares: Tensor | None, references: Tensor | None
+    ) -> Tensor:
+        """Return the loss of embeddings that are a linear map of activations, without the weight."""
+        smoothing = self.label_smoothing
+        return projected_tuplet_loss(
+            activation, projection, labels, self.classes, self._scale, smoothing, shares, references=references
+        )
 
 
 class BatchTuplet(ReferenceTuplet):
@@ -104,8 +135,7 @@ class BatchTuplet(ReferenceTuplet):
         super().__init__(1, scale, final_scale, label_smoothing, weight=weight)
 
     def forward(self, embedding: Tensor, anchors: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
-        scale = self.scale if self.constant else self.current_scale
-        return batch_tuplet_loss(embedding, labels, scale, self.label_smoothing, shares)
+        return batch_tuplet_loss(embedding, labels, self._scale, self.label_smoothing, shares)
 
 
 class Contrastive(Term):
@@ -216,9 +246,7 @@ def _reference_tuplet(
 ) -> tuple[Tensor, Tensor]:
     """Return the mean loss of the anchors, (…), and its gradient by the embedding, (…, B + C · K, e).
 
-    With z = −scale · d and p = softmax(z) over all C · K references, the loss of an anchor is −Σ t_c log Σ_{k in c} p_ck
-    for the targets t, and its gradient by z is p − t · (p within its class). ‖a‖² of the anchor is the same in all of its
-    distances, so it cancels in p and is left out of z. If `classes` is None, the C = B classes are those of the anchors.
+    If `classes` is None, the C = B classes are those of the anchors.
     """
     batch = labels.shape[-1]
     columns = classes or batch  # references of a class, side by side
@@ -230,38 +258,8 @@ def _reference_tuplet(
         if columns <= MOST_REFERENCES:
             return reference_tuplet(embedding, labels, scale, label_smoothing, in_batch=classes is None)
     anchors, references = exact(embedding).split([batch, columns * count], dim=-2)
-    products = torch.matmul(anchors, references.mT)
-    z = (products - goodness(references).unsqueeze(-2) / 2) * (2 * scale)
-    target, compared = _targets(labels, classes, shares, label_smoothing, z.dtype)
-    if compared is not None:
-        z = z.masked_fill(~compared.repeat_interleave(count, dim=-1).unsqueeze(-2), NEVER)
-    log_p = functional.log_softmax(z, dim=-1)
-    by_class, parts = log_p, target
-    if count > 1:
-        each = log_p.unflatten(-1, (columns, count))
-        by_class = each.logsumexp(dim=-1)
-        parts = (target.unsqueeze(-1) * (each - by_class.unsqueeze(-1)).exp()).flatten(-2)
-    by_products = log_p.exp().sub_(parts).mul_(2 * scale / batch)
+    targets = class_targets(labels, classes, shares, label_smoothing, anchors.dtype)
+    loss, by_products = loss_of_products(torch.matmul(anchors, references.mT), goodness(references), *targets, scale)
     by_references = by_products.mT @ anchors
     by_references.addcmul_(by_products.sum(dim=-2).unsqueeze(-1), references, value=-1)
-    by_embedding = torch.cat([by_products @ references, by_references], dim=-2)
-    return -(by_class * target).sum(dim=-1).mean(dim=-1), by_embedding.to(embedding.dtype)
-
-
-def _targets(
-    labels: Tensor, classes: int | None, shares: Tensor | None, label_smoothing: float, dtype: torch.dtype
-) -> tuple[Tensor, Tensor | None]:
-    """Return the target of every class for each anchor, and which classes are compared; None: all. If `classes` is None,
-    there is one column for each anchor, and of the columns of one class, the first is compared.
-    (…, B) → (…, B, C), (…, C)"""
-    if classes is not None:
-        own = labels.new_zeros(*labels.shape, classes, dtype=dtype).scatter_(-1, labels.long().unsqueeze(-1), 1)
-        target = mixed(own, shares)
-        return target * (1 - label_smoothing) + label_smoothing / classes if label_smoothing else target, None
-    same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
-    compared = ~same.tril(-1).any(dim=-1)
-    target = mixed((same & compared.unsqueeze(-2)).to(dtype), shares)
-    if label_smoothing:
-        even = (compared / compared.sum(dim=-1, keepdim=True)).to(dtype)
-        target = target * (1 - label_smoothing) + label_smoothing * even.unsqueeze(-2)
-    return target, compared
+    return loss, torch.cat([by_products @ references, by_references], dim=-2).to(embedding.dtype)

@@ -10,8 +10,8 @@ from faustnet._deprecated import moved_names
 from faustnet.errors import require
 from faustnet.losses.objective import BatchTuplet, Contrastive, Objective, ReferenceTuplet, SimilarityMatching
 from faustnet.methods.base import Method, check_network
-from faustnet.methods.local import LocalMethod
 from faustnet.methods.mixup import MixUp, check_label_smoothing
+from faustnet.methods.shared_loss import SharedReferenceLoss
 from faustnet.methods.source import Source, join_rows
 from faustnet.methods.stepping import not_prepared
 from faustnet.nn.architectures import NetworkSettings, Shape, embedding_network
@@ -265,7 +265,7 @@ class RepresentativeMethod(FaustSharedReferences):
         return {**super().updated_class(number, present, examples, references), "images": images}
 
 
-class FaustRepresentative(RepresentativeMethod, LocalMethod):
+class FaustRepresentative(RepresentativeMethod, SharedReferenceLoss):
     """Section IV.C of the paper: the references of each class are K fixed training images, its representatives, in
     training and in prediction.
 
@@ -297,11 +297,8 @@ class FaustRepresentative(RepresentativeMethod, LocalMethod):
     summary: ClassVar[str] = "tuplet loss of the distances to K fixed training images of every class (K = 1 by default)"
 
     @property
-    def blends_images(self) -> bool:
-        return self.mixing.on
-
-    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
+    def references_per_step(self) -> int:
+        return self.classes * (self.representatives_per_step or self.count)
 
 
 __getattr__ = moved_names(__name__)

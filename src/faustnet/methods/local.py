@@ -8,6 +8,7 @@ from torch import Tensor
 
 from faustnet.methods.base import Method
 from faustnet.methods.source import Source
+from faustnet.nn.structure import Structure, detached
 
 
 class LocalMethod(Method):
@@ -54,11 +55,30 @@ class LocalMethod(Method):
     def has_batched_loss(self) -> bool:
         return type(self).batched_loss is not LocalMethod.batched_loss
 
+    def loss_groups(self, batch: int) -> list[range]:
+        """Return consecutive layers whose losses the sequential schedule computes together, by `batched_loss`. A layer by
+        itself has the loss of `layer_loss`. `batch` is the number of images in a batch."""
+        if self.has_batched_loss:
+            return self.network.loss_groups
+        return [range(number, number + 1) for number in range(len(self.network))]
+
+    def layer_loss(self, number: int, rows: Structure, y: Tensor) -> tuple[Structure, Tensor]:
+        """Pass rows through one layer, numbered from 0, and return what it passes on and its loss. The loss is one value, as
+        the method computes it: the gradient of a view would be multiplied by 1. (R, …), (B,) → (R, …), () or (1,)"""
+        passed, embedding = self.network[number](rows)
+        if type(self).local_loss is LocalMethod.local_loss:
+            return passed, self.batched_loss(embedding.unsqueeze(0), y.unsqueeze(0), slice(number, number + 1))
+        return passed, self.local_loss(embedding, y, number)
+
     def variants(self, x: Tensor) -> Tensor:
         """Return all V rows that each image can become, so that activations can be cached. (B, …) → (B · V, …)"""
         return x
 
     def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
         """Yield the loss of each layer, (1,). Its autograd graph contains that layer only."""
-        for number, embedding in enumerate(self.network.embeddings(self.rows(x, y))):
-            yield self.local_loss(embedding, y, number).unsqueeze(0)
+        rows: Structure = self.rows(x, y)
+        for number in range(len(self.network)):
+            passed, loss = self.layer_loss(number, rows, y)
+            rows = detached(passed)
+            del passed
+            yield loss.reshape(1)

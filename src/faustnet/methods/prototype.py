@@ -9,14 +9,14 @@ from torch.nn import functional
 from faustnet.errors import require
 from faustnet.methods.base import check_network
 from faustnet.methods.faust import FaustSharedReferences
-from faustnet.methods.local import LocalMethod
 from faustnet.methods.mixup import MixUp
+from faustnet.methods.shared_loss import SharedReferenceLoss
 from faustnet.methods.source import Source
 from faustnet.nn.network import Network
 from faustnet.system.devices import check_memory
 
 
-class FaustPrototype(FaustSharedReferences, LocalMethod):
+class FaustPrototype(FaustSharedReferences, SharedReferenceLoss):
     """The references of each class are prototypes: learned vectors in the embedding space of each layer.
 
     The other options are described under faust-representative.
@@ -62,14 +62,11 @@ class FaustPrototype(FaustSharedReferences, LocalMethod):
         self.mixing = MixUp(mixup, network)  # last, so that it does not change the random prototypes
 
     @property
-    def blends_images(self) -> bool:
-        return self.mixing.on
+    def references_per_step(self) -> int:
+        return self.classes * self.count
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
         return self.mixing.blend(x)
-
-    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
-        return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
 
     def finish(self, train: Source) -> None:
         self.references.set(layer.references for layer in self.network)

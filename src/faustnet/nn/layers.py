@@ -132,6 +132,17 @@ class Layer(nn.Module):
         """The linear map to the embedding at the end of the head, if there is one."""
         return self.head if isinstance(self.head, Linear) else getattr(self.head, "projection", None)
 
+    @property
+    def linear_head(self) -> Tensor | None:
+        """Weight of the head, (e, w), if embeddings are vectors times this weight and nothing else uses them while training:
+        a loss may then be computed without them. Otherwise None."""
+        head = self.head
+        if type(self) is not Layer or type(head) is not Linear or head.bias is not None:
+            return None
+        changed = self.unit or self.passes_embedding or self.autocast_dtype is not None or head.compute_dtype is not None
+        observed = any(hooks for module in (self, head) for hooks in _hooks(module))
+        return None if changed or observed else head.weight
+
     def set_shard(self, shard: RowShard | None) -> None:
         """Train on these rows of each batch; other ranks have the rest."""
         for module in self.modules():
@@ -151,6 +162,14 @@ class Layer(nn.Module):
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def _hooks(module: nn.Module) -> Iterator[object]:
+    """Yield the hooks that a call of a module runs."""
+    yield module._forward_pre_hooks
+    yield module._forward_hooks
+    yield module._backward_pre_hooks
+    yield module._backward_hooks
 
 
 def _set_statistics(norm: BatchNorm, arguments: tuple[Tensor, ...]) -> None:

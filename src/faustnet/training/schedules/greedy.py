@@ -77,13 +77,12 @@ class Greedy(Schedule):
         layer = self.method.network[self.phase]
         for _ in range(count):
             with buffers_in_place(layer.modules()):
-                self._train_batch(layer)
+                self._train_batch()
 
-    def _train_batch(self, layer: Layer) -> None:
+    def _train_batch(self) -> None:
         index, rate = self.table.read()
         y = self.received.labels[index]
-        _, embedding = layer(self.local.rows(self.feed.augmented(index), y))
-        loss = self.local.local_loss(embedding, y, self.phase)
+        _, loss = self.local.layer_loss(self.phase, self.local.rows(self.feed.augmented(index), y), y)
         if loss.requires_grad:
             backward(loss, unit_gradient(loss))
             self.updates.step(rate)

@@ -136,8 +136,7 @@ class AnyLayer(LayerGroup):
         active = factors[0, 3] > 0
         before = [buffer.clone() for buffer in self.changed_buffers]
         with buffers_in_place(self.layer.modules()):
-            passed, embedding = self.layer(self.rows)
-            loss = method.local_loss(embedding, labels[0], self.first)
+            passed, loss = method.layer_loss(self.first, self.rows, labels[0])
             if loss.requires_grad:
                 backward(loss, unit_gradient(loss))
         for buffer, old in zip(self.changed_buffers, before, strict=True):

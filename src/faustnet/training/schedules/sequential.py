@@ -27,8 +27,6 @@ class Sequential(Schedule):
     def __init__(self, method: Method, train: Source, optimiser: AnyOptimiser, part: NetworkPart | None = None):
         super().__init__(method, train, optimiser)
         self.part = part or WholeNetwork(method)
-        grouped = getattr(method, "has_batched_loss", False)
-        self.group_ends = {group[-1] for group in method.network.loss_groups} if grouped else set(self.part.layers)
 
     @property
     def about(self) -> str:
@@ -51,8 +49,13 @@ class Sequential(Schedule):
 
     def begin(self, batches: Tensor, rates: Tensor, first: int) -> None:
         self.table.fill([batches, rates], first)
-        if isinstance(self.method, LocalMethod) and not self.part.alone:
-            method, index = self.method, batches[0].to(self.device)
+        if not isinstance(method := self.method, LocalMethod):
+            return
+        groups = method.loss_groups(batches.shape[1])
+        self.group_ends = {group[-1] for group in groups}
+        self.single = {group[0] for group in groups if len(group) == 1}  # layers whose loss is computed by itself
+        if not self.part.alone:
+            index = batches[0].to(self.device)
             self.part.begin(lambda: method.rows(self.feed.augmented(index), self.train.labels[index]), len(batches) - first)
             if self.part.shard is not None:
                 self.row_parallel = RowParallel(method, self.part, self.updates, self.totals)
@@ -93,20 +96,27 @@ class Sequential(Schedule):
                 backward(loss, unit_gradient(loss))
                 if not together:
                     self.updates.step(rate)
-            found.append(loss.detach())
+            found.append(loss.detach().reshape(-1))
         if together:
             self.updates.step(rate)
         self.totals[self.part.learners] += torch.cat(found)
 
     def _layer_losses(self, rows: Structure, y: Tensor) -> Iterator[Tensor]:
-        """Yield the losses of the layers, a few at a time, (n,). A layer's input is detached from the layer before."""
+        """Yield the losses of the layers, a few at a time, (n,) or (). A layer's input is detached from the layer before."""
+        assert isinstance(self.method, LocalMethod)
         group: list[Tensor] = []
         for number in self.part.layers:
-            passed, embedding = self.method.network[number](rows)
+            if number in self.single:
+                passed, loss = self.method.layer_loss(number, rows, y)
+            else:
+                passed, embedding = self.method.network[number](rows)
             rows = detached(passed)
             del passed
             if number == self.part.layers[-1]:
                 self.part.send(rows)
+            if number in self.single:
+                yield loss
+                continue
             if group and embedding.shape != group[0].shape:
                 yield self._loss(group, y, number)
                 group = []
@@ -120,10 +130,8 @@ class Sequential(Schedule):
         """Return the losses of consecutive layers, up to number `end`. n × (R, e), (B,) → (n,)"""
         assert isinstance(self.method, LocalMethod)
         layers = slice(end - len(embeddings), end)
-        if self.method.has_batched_loss:
-            together = torch.stack(embeddings) if len(embeddings) > 1 else embeddings[0].unsqueeze(0)
-            return self.method.batched_loss(together, y.expand(len(embeddings), -1), layers)
-        return self.method.local_loss(embeddings[0], y, layers.start).unsqueeze(0)
+        together = torch.stack(embeddings) if len(embeddings) > 1 else embeddings[0].unsqueeze(0)
+        return self.method.batched_loss(together, y.expand(len(embeddings), -1), layers)
 
     def _changes(self) -> list[Tensor]:
         return [*self.method.parameters(), *self.method.buffers(), *self.updates.changes()]

@@ -1,0 +1,202 @@
+"""The tuplet loss of embeddings that are a linear map of activations, computed without the anchors' embeddings."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import started
+from faustnet.data import ImageSource
+from faustnet.errors import FaustnetError
+from faustnet.losses import projected, projected_tuplet_loss, reference_tuplet_loss
+from faustnet.methods import FaustRepresentative
+from faustnet.methods.shared_loss import SharedReferenceLoss
+from faustnet.nn.architectures import NetworkSettings
+from faustnet.system.randomness import seeded
+from faustnet.training.optimisers import OptimiserSettings
+from faustnet.training.schedules import SCHEDULES
+
+LAYERS, BATCH, CLASSES, WIDTH, SIZE = 2, 20, 4, 7, 5
+NETWORK = NetworkSettings((40, 30), 80)
+Count = Callable[[], int]
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def projections(monkeypatch: pytest.MonkeyPatch) -> Count:
+    """Use the projected loss for layers of any size, and count its calls."""
+    monkeypatch.setattr(projected, "WORTHWHILE", 0)
+    calls: list[None] = []
+    original = projected._projected_tuplet
+    monkeypatch.setattr(projected, "_projected_tuplet", lambda *arguments: calls.append(None) or original(*arguments))
+    return lambda: len(calls)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["activations", "references"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("mix", [False, True], ids=["", "mixup"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_it_is_the_loss_of_the_embeddings_and_so_are_its_gradients(
+    count: int, mix: bool, smoothing: float, given: bool
+) -> None:
+    number = CLASSES * count
+    activation = random(LAYERS, BATCH + (0 if given else number), WIDTH).requires_grad_()
+    projection = random(LAYERS, SIZE, WIDTH, seed=1).requires_grad_()
+    references = random(LAYERS, number, SIZE, seed=2).requires_grad_() if given else None
+    labels, weights = torch.arange(LAYERS * BATCH).view(LAYERS, BATCH) % CLASSES, random(LAYERS, seed=3)
+    shares = torch.linspace(0.5, 1, BATCH, dtype=torch.float64) if mix else None
+    scale = torch.tensor(0.03, dtype=torch.float64)
+
+    embedding = activation @ projection.mT
+    embedding = embedding if references is None else torch.cat([embedding, references], dim=1)
+    expected = reference_tuplet_loss(embedding, labels, CLASSES, scale, smoothing, shares)
+    found = projected_tuplet_loss(activation, projection, labels, CLASSES, scale, smoothing, shares, references=references)
+    torch.testing.assert_close(found, expected)
+    inputs = [tensor for tensor in (activation, projection, references) if tensor is not None]
+    for mine, theirs in zip(
+        torch.autograd.grad((found * weights).sum(), inputs),
+        torch.autograd.grad((expected * weights).sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_its_gradients_are_those_of_finite_differences() -> None:
+    labels = torch.arange(6) % 3
+    inputs = random(9, WIDTH).requires_grad_(), random(SIZE, WIDTH, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda a, p: projected_tuplet_loss(a, p, labels, 3, 0.05), inputs)
+
+
+def test_it_stays_finite_at_large_distances() -> None:
+    activation = (1e3 * random(BATCH + CLASSES, WIDTH)).float().requires_grad_()
+    projection = random(SIZE, WIDTH, seed=1).float().requires_grad_()
+    loss = projected_tuplet_loss(activation, projection, torch.arange(BATCH) % CLASSES, CLASSES, 1.0, 0.1)
+    assert loss.isfinite()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(loss, (activation, projection)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "references", "message"),
+    [
+        (BATCH, None, "with K at least 1, got 0 rows of references for classes=4"),
+        (BATCH + 3, None, "got 3 rows of references for classes=4"),
+        (BATCH, 6, "got 6 rows of references for classes=4"),
+        (BATCH + 4, 4, "activation must have one row for each of the 20 labels if references are given, got 24 rows"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(rows: int, references: int | None, message: str) -> None:
+    given = None if references is None else random(references, SIZE)
+    with pytest.raises(FaustnetError, match=message):
+        projected_tuplet_loss(
+            random(rows, WIDTH), random(SIZE, WIDTH), torch.arange(BATCH) % CLASSES, CLASSES, 0.3, references=given
+        )
+
+
+def trained(method: SharedReferenceLoss, source: ImageSource, schedule: str) -> list[Tensor]:
+    """Train on five batches, and return the parameters."""
+    order = SCHEDULES[schedule](method, source, OptimiserSettings(weight_decay=0.01).create())
+    order.enter(0)
+    with seeded(1):
+        order.begin(torch.arange(320).view(5, 64), torch.full((5,), 1e-3, dtype=torch.float64), 0)
+        for _ in range(5):
+            order.step()
+        order.drain()
+    assert bool((order.totals > 0).all())
+    return [parameter.detach().clone() for parameter in method.parameters()]
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "greedy"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("faust-representative", {}),
+        ("faust-representative", {"representatives": 3, "final_scale": 0.1, "label_smoothing": 0.1}),
+        ("faust-representative", {"representatives": 3, "representatives_per_step": 2}),
+        ("faust-prototype", {"prototypes": 2}),
+    ],
+)
+def test_a_training_with_it_learns_the_same_weights(
+    name: str,
+    options: dict[str, object],
+    schedule: str,
+    source: ImageSource,
+    projections: Count,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = replace(NETWORK, dropout=0.2)
+    found = trained(started(name, source, settings, **options).double(), source, schedule)
+    layers = 2 if schedule == "sequential" else 1  # a phase of the greedy schedule trains one layer
+    assert projections() == 5 * layers
+    monkeypatch.setattr(projected, "WORTHWHILE", 2**60)
+    expected = trained(started(name, source, settings, **options).double(), source, schedule)
+    assert projections() == 5 * layers
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_mixup_is_part_of_it(source: ImageSource, projections: Count) -> None:
+    method = started("faust-representative", source, NETWORK, mixup=0.5).double()
+    x, y = source.plain(torch.arange(64)), source.labels[:64]
+    losses = torch.cat(list(method.losses(x, y)))
+    assert projections() == 2
+    embeddings = enumerate(method.network.embeddings(method.rows(x, y)))
+    torch.testing.assert_close(losses, torch.stack([method.local_loss(embedding, y, n) for n, embedding in embeddings]))
+
+
+def test_a_layer_gets_no_gradient_from_the_next_one(source: ImageSource, projections: Count) -> None:
+    method = started("faust-representative", source, NETWORK)
+    first, second = method.losses(source.plain(torch.arange(64)), source.labels[:64])
+    assert projections() == 2
+    second.sum().backward()
+    assert all(parameter.grad is None for parameter in method.network[0].parameters())
+    assert all(parameter.grad is not None for parameter in method.network[1].parameters())
+    first.sum().backward()
+    assert all(parameter.grad is not None for parameter in method.network[0].parameters())
+
+
+@pytest.mark.parametrize(
+    "options", [{"contrast": 0.5}, {"matching": 0.5}, {"classes_per_step": "batch"}, {"representatives": 20}]
+)
+def test_other_losses_and_many_references_need_the_embeddings(
+    options: dict[str, object], source: ImageSource, projections: Count
+) -> None:
+    trained(started("faust-representative", source, NETWORK, **options), source, "sequential")
+    assert projections() == 0
+
+
+@pytest.mark.parametrize("settings", [{"length": "unit"}, {"passes_on": "embedding"}, {"embedding": 0}])
+def test_embeddings_that_are_no_linear_map_or_that_others_use_are_computed(
+    settings: dict[str, object], source: ImageSource, projections: Count
+) -> None:
+    trained(started("faust-representative", source, replace(NETWORK, **settings)), source, "sequential")
+    assert projections() == 0
+
+
+def test_hooks_of_a_head_are_called(source: ImageSource, projections: Count) -> None:
+    method, seen = started("faust-representative", source, NETWORK), []
+    head = method.network[0].head
+    assert head is not None
+    head.register_forward_hook(lambda module, rows, embedding: seen.append(embedding.shape))
+    trained(method, source, "sequential")
+    assert seen == [(74, 80)] * 5
+    assert projections() == 5  # of the second layer
+
+
+def test_the_loss_of_a_subclass_is_used(source: ImageSource, projections: Count) -> None:
+    class Twice(FaustRepresentative):
+        def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+            return 2 * super().batched_loss(embedding, y, layers)
+
+    x, y = source.plain(torch.arange(64)), source.labels[:64]
+    with seeded(0):
+        method = Twice(FaustRepresentative.make_network((1, 8, 8), 10, NETWORK), 10)
+        method.start(source)
+    losses = torch.cat(list(method.losses(x, y)))
+    assert projections() == 0
+    embeddings = enumerate(method.network.embeddings(method.rows(x, y)))
+    torch.testing.assert_close(losses, torch.stack([method.local_loss(embedding, y, n) for n, embedding in embeddings]))
