@@ -30,14 +30,14 @@ images = torch.tensor(pixels / 16, dtype=torch.float32).view(-1, 1, 8, 8)
 x_train, x_test, y_train, y_test = train_test_split(images, torch.tensor(labels), random_state=0)
 
 blocks = [Patches(64), *(nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True) for _ in range(3))]
-network = faustnet.Network(blocks, embedding=32, example=images[:2])
+network = faustnet.Network(blocks, embedding=64, example=images[:2])
 method = faustnet.FaustRepresentative(network, classes=10, representatives=3)
 trainer = faustnet.Trainer(
     method,
     train=(x_train, y_train),
     test=(x_test, y_test),
-    optimiser=lambda parameters: torch.optim.AdamW(parameters, lr=2e-3),
-    scheduler=lambda optimiser: OneCycleLR(optimiser, 2e-3, epochs=25, steps_per_epoch=42, cycle_momentum=False),
+    optimiser=lambda parameters: torch.optim.AdamW(parameters, lr=3e-3),
+    scheduler=lambda optimiser: OneCycleLR(optimiser, 3e-3, epochs=25, steps_per_epoch=42, cycle_momentum=False),
     scheduler_every="batch",
     batch_size=32,
 )

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from conftest import Answer
-from faustnet.bench import memory, residual_memory, suite, trainings
+from faustnet.bench import Answers, memory, residual_memory, suite, trainings
+from faustnet.bench import answers as bench_answers
 from faustnet.bench import starts as bench_starts
 from faustnet.bench.steps import Case
 from faustnet.nn.architectures import NetworkSettings
@@ -69,8 +70,8 @@ def test_a_training_is_measured_from_beginning_to_end(monkeypatch: pytest.Monkey
     for work in trainings.trainings(torch.device("cuda")):
         assert recipe_from(work.settings).dataset == "cifar10"
     starts = iter([{"seconds": 3.0, "kind": "dense"}, {"seconds": 5.0, "kind": "dense"}])
-    monkeypatch.setattr(trainings, "answer_of", lambda module, given: next(starts))
-    found = trainings.measure([trainings.Training("backprop", 2)], device, None, 2, lambda text: None)
+    monkeypatch.setattr(bench_answers, "answer_of", lambda module, given: next(starts))
+    found = trainings.measure([trainings.Training("backprop", 2)], device, None, 2, lambda text: None, Answers())
     assert list(found) == [{"seconds": 4.0, "worst_seconds": 5.0, "kind": "dense", "starts": 2}]
 
 
@@ -81,11 +82,11 @@ def test_several_starts_give_the_median_and_the_slowest(
     expected = {"layers": 2, "backprop_us": 10.0, "backprop_worst_us": 10.0, "wavefront_us": 5.0, "wavefront_worst_us": 9.0}
     assert bench_starts.combined(lines) == expected | {"starts": 3}
     network = NetworkSettings((16, 16), kind="vgg", pools=(1, 2), head=8)
-    (*first, convolutional) = bench_starts.new_process([SMALL, network], torch.device("cpu"), 0.01)
+    (*first, convolutional) = bench_starts.new_process([SMALL, network], torch.device("cpu"), 0.01, Answers())
     assert convolutional.keys() >= {"kind", "backprop_us", "sampled_wavefront_us"}
     second = [{name: 2 * value if name.endswith("_us") else value for name, value in line.items()} for line in first]
     starts = iter([first, second])
-    monkeypatch.setattr(bench_starts, "new_process", lambda *_: next(starts))
+    monkeypatch.setattr(bench_answers, "answer_of", lambda *_: next(starts))
     monkeypatch.setattr(suite, "base", lambda device: SMALL)
     monkeypatch.setattr(suite, "DEPTHS", {"cpu": (2,)})
     answer = faustnet(
@@ -96,6 +97,42 @@ def test_several_starts_give_the_median_and_the_slowest(
     assert line["starts"] == 2
     assert 0 < line["wavefront_us"] == pytest.approx(0.75 * line["wavefront_worst_us"])
     assert f"(at most {line['wavefront_worst_us'] / line['backprop_us']:.2f})" in answer.out
+
+
+def test_an_interrupted_benchmark_goes_on_with_the_starts_that_were_measured(
+    faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answers(*times: float) -> Callable[..., list[dict[str, Any]]]:
+        """Return a stand-in for processes, which is interrupted when it has given these answers."""
+        left = list(times)
+
+        def answer_of(module: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+            if not left:
+                raise KeyboardInterrupt
+            time = left.pop(0)
+            return [{"layers": 2, "backprop_us": 10.0, "wavefront_us": time} | piece["fields"] for piece in given["work"]]
+
+        return answer_of
+
+    monkeypatch.setattr(suite, "base", lambda device: SMALL)
+    monkeypatch.setattr(suite, "DEPTHS", {"cpu": (2,)})
+    out, kept = tmp_path / "b.json", tmp_path / "b.json.starts"
+    words = ["bench", "steps", "--starts", "3", "--out", out, "--device", "cpu"]
+    monkeypatch.setattr(bench_answers, "answer_of", answers(4.0, 9.0))
+    answer = faustnet(*words)
+    assert answer.code == 130
+    assert not out.exists()
+    assert "run the same command again to go on" in answer.err
+    kept.write_text(kept.read_text() + '[{"module":')  # killed while it wrote
+    other = faustnet(*words[:3], "2", *words[4:], "--seconds", "3")  # other options
+    assert other.code == 130
+    assert "holds 2 measurements of a benchmark that was interrupted" in other.out
+    monkeypatch.setattr(bench_answers, "answer_of", answers(5.0))
+    answer = faustnet(*words)
+    assert answer.code == 0, answer.err
+    (line,) = json.loads(out.read_text())["steps"]
+    assert (line["wavefront_us"], line["wavefront_worst_us"], line["starts"]) == (5.0, 9.0, 3)
+    assert not kept.exists()
 
 
 @pytest.mark.parametrize(

@@ -348,6 +348,10 @@ def test_methods_and_datasets_are_listed(faustnet: Command) -> None:
         (["--widths", "500,0"], "network.widths must be one or more numbers of at least 1"),
         (["--widths", "500,many"], "--widths must be whole numbers"),
         (["--batch-size", "2000"], "must be at most the number of training images, 1437, got 2000"),
+        (
+            ["--set", "training.validation=0.99"],
+            "without those that training.validation=0.99 keeps apart, 14, got 256: try 7",
+        ),
         (["--set", "options.representatives=500"], "options.representatives must be at most"),
         (["--set", "data.crop=8"], "data.crop must be less than 8"),
         (["--set", "prediction.weights=[0,1]"], "prediction.weights must have 3 weights for"),

@@ -2,8 +2,6 @@
 
 import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,8 +9,8 @@ from typing import Any
 import torch
 
 from faustnet.bench import convolutions, steps
+from faustnet.bench.answers import Answers, read_input
 from faustnet.bench.steps import Case
-from faustnet.errors import FaustnetError
 from faustnet.nn.architectures import NetworkSettings
 
 Work = Case | NetworkSettings  # a step of dense layers, or of these convolutional ones
@@ -20,7 +18,12 @@ UNITS = ("us", "seconds")  # the last words of the names of times
 
 
 def measure(
-    work: Sequence[Work], device: torch.device, seconds: float, starts: int, say: Callable[[str], None]
+    work: Sequence[Work],
+    device: torch.device,
+    seconds: float,
+    starts: int,
+    say: Callable[[str], None],
+    answers: Answers,
 ) -> Iterator[dict[str, Any]]:
     """Yield one entry of the result file for each piece of work.
 
@@ -32,7 +35,7 @@ def measure(
     found = []
     for number in range(1, starts + 1):
         say(f"start {number} of {starts} …")
-        found.append(new_process(work, device, seconds))
+        found.append(new_process(work, device, seconds, answers))
     yield from map(combined, zip(*found, strict=True))
 
 
@@ -54,27 +57,10 @@ def _measured(work: Work, device: torch.device, seconds: float) -> dict[str, Any
     return {"device": device.type, **sizes, **steps.measure(work, device, seconds)}
 
 
-def new_process(work: Sequence[Work], device: torch.device, seconds: float) -> list[dict[str, Any]]:
+def new_process(work: Sequence[Work], device: torch.device, seconds: float, answers: Answers) -> list[dict[str, Any]]:
     """Measure all pieces of work in a new process."""
     pieces = [{"type": type(piece).__name__, "fields": asdict(piece)} for piece in work]
-    return answer_of(__name__, {"device": str(device), "seconds": seconds, "work": pieces})
-
-
-def answer_of(module: str, given: dict[str, Any]) -> Any:
-    """Call `main` of a module in a new process, which takes this from the standard input and prints its answer."""
-    command = [sys.executable, "-c", f"from {module} import main; main()"]
-    content = json.dumps(given | {"threads": torch.get_num_threads()})
-    ended = subprocess.run(command, input=content, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise FaustnetError(f"A measurement in a new process failed: {ended.stderr.strip()}")
-    return json.loads(ended.stdout.splitlines()[-1])
-
-
-def read_input() -> dict[str, Any]:
-    """Return what `answer_of` gave this process."""
-    given = json.load(sys.stdin)
-    torch.set_num_threads(given["threads"])
-    return given
+    return answers.ask(__name__, {"device": str(device), "seconds": seconds, "work": pieces})
 
 
 def main() -> None:

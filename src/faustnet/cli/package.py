@@ -134,7 +134,7 @@ def bench(
     require(0 < seconds < float("inf"), f"--seconds must be a positive number, got {seconds}.")
     require(starts >= 1, f"--starts must be at least 1, got {starts}.")
     earlier = _earlier_measurements(out) if out is not None else None
-    from faustnet.bench import Bench
+    from faustnet.bench import Answers, Bench
     from faustnet.bench import run as run_bench
     from faustnet.system.devices import choose_device
 
@@ -145,10 +145,21 @@ def bench(
         if out is not None:
             write_whole(out, (json.dumps(found, indent=1) + "\n").encode())
 
+    answers = Answers(out.with_name(f"{out.name}.starts") if out is not None else None)
+    if answers.kept:
+        typer.echo(
+            f"{answers.path} holds {len(answers.kept)} measurements of a benchmark that was interrupted. They count if "
+            "the code, the machine and the options are the same."
+        )
     try:
-        run_bench(parts or list(BENCH_PARTS), Bench(where, seconds, data_dir, typer.echo, starts), save, earlier)
+        run_bench(parts or list(BENCH_PARTS), Bench(where, seconds, data_dir, typer.echo, starts, answers), save, earlier)
     except KeyboardInterrupt:
-        typer.echo(f"Stopped. {f'The completed parts are in {out}.' if out else 'Nothing was saved.'}", err=True)
+        typer.echo(
+            f"Stopped. {f'The completed parts are in {out}.' if out and out.exists() else 'No part was completed.'}",
+            err=True,
+        )
+        if answers.path is not None and answers.path.exists():
+            typer.echo(f"Starts of the others are in {answers.path}: run the same command again to go on.", err=True)
         raise typer.Exit(130) from None
 
 

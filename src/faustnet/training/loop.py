@@ -65,9 +65,11 @@ class TrainingLoop:
         self.device = train.labels.device
         self.batches = len(train.labels) // settings.batch_size  # in an epoch
         if self.batches < 1 and not isinstance(train, StreamSource):
+            share = settings.validation
+            apart = f" without those that training.validation={share:g} keeps apart" if share else ""
             raise FaustnetError(
-                f"training.batch_size must be at most the number of training images, {len(train.labels)}, got "
-                f"{settings.batch_size}."
+                f"training.batch_size must be at most the number of training images{apart}, {len(train.labels)}, got "
+                f"{settings.batch_size}: try {max(1, len(train.labels) // 2)}."
             )
         if settings.batch_size == 1 and method.network.has_batch_norm:
             raise FaustnetError("training.batch_size must be at least 2 for networks with batch norm, got 1.")
