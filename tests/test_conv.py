@@ -15,8 +15,9 @@ from faustnet.methods import METHODS, build
 from faustnet.methods.goodness import GoodnessMethod
 from faustnet.nn.architectures import NETWORK_KINDS, NetworkSettings, embedding_network
 from faustnet.nn.bodies import ConvBody
-from faustnet.nn.heads import ConvHead, average_pool, block_means
+from faustnet.nn.heads import ConvHead
 from faustnet.nn.layers import Layer
+from faustnet.nn.modules import average_pool, block_means
 from faustnet.runs.folder import Run
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import train

@@ -1,5 +1,6 @@
 """Every Triton kernel against its formula: on a GPU where there is one, otherwise on the CPU in Triton's interpreter."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,10 +24,12 @@ from faustnet.losses import (
     squared_distances,
     tuplet_loss,
 )
-from faustnet.nn import heads, kernels, modules
+from faustnet.nn import kernels, layers, modules
 from faustnet.nn.batched import BatchedLinear, StackedParameter
+from faustnet.nn.bodies import ConvBody
+from faustnet.nn.heads import ConvHead
 from faustnet.nn.kernels import cache_key, contrastive
-from faustnet.nn.layers import scaled
+from faustnet.nn.layers import Layer, scaled
 from faustnet.nn.side_stream import SideStream
 from faustnet.training.optimisers import OptimiserSettings, base, muon
 
@@ -38,7 +41,7 @@ Calls = Callable[[str], list[None]]
 @pytest.fixture
 def calls_of(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Let the package use its kernels on this device, and count the calls of one of them."""
-    for module in (formulas, gradients, objective, heads, modules, base, muon):
+    for module in (formulas, gradients, objective, layers, modules, base, muon):
         monkeypatch.setattr(module, "has_triton", lambda device: True)
 
     def count(name: str) -> list[None]:
@@ -454,11 +457,98 @@ def test_the_kernel_of_batch_norm_is_the_formula(shape: tuple[int, ...], adds: b
         assert relative(one, other) < 1e-4
 
 
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("used", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("shape", "side"), [((9, 70, 8, 8), (4, 4)), ((3, 130, 16, 16), (8, 8)), ((2, 5, 6, 4), (2, 1)), ((3, 5, 4, 4), (4, 4))]
+)
+def test_the_kernel_of_batch_norm_with_means_is_the_formula(
+    shape: tuple[int, ...], side: tuple[int, int], used: tuple[bool, bool], adds: bool, calls_of: Calls
+) -> None:
+    """The gradient comes through the feature maps, through their means, or through both."""
+    torch.manual_seed(0)
+    norm = modules.BatchNorm(shape[1], relu=True)
+    for parameter in norm.parameters():
+        torch.nn.init.normal_(parameter)
+    gain, offset = (parameter.detach().double().requires_grad_() for parameter in (norm.gain, norm.offset))
+    inputs = [torch.randn(shape).contiguous(memory_format=torch.channels_last) for _ in range(1 + adds)]
+    exact = [tensor.double().requires_grad_() for tensor in inputs]
+    normal = functional.batch_norm(exact[0], None, None, gain, offset, training=True, eps=modules.EPSILON)
+    maps = sum(exact[1:], normal).relu()
+    expected = maps, functional.adaptive_avg_pool2d(maps, side)
+    calls = calls_of("batch_norm_relu_with_means")
+    rough = [tensor.to(DEVICE).requires_grad_() for tensor in inputs]
+    found = norm.to(DEVICE).with_means(rough[0], rough[1] if adds else None, side)
+    assert len(calls) == (side != shape[2:])
+    for one, other in zip(found, expected, strict=True):
+        assert relative(one, other) < 1e-5
+    weights = [torch.randn(tensor.shape, dtype=torch.float64) for tensor in expected]
+
+    def gradients(outputs: tuple[Tensor, ...], parameters: list[Tensor]) -> tuple[Tensor, ...]:
+        pairs = zip(outputs, weights, used, strict=True)
+        total = sum((output * weight.to(output.device)).sum() for output, weight, on in pairs if on)
+        return torch.autograd.grad(total, parameters)
+
+    mine, theirs = gradients(found, [*rough, norm.gain, norm.offset]), gradients(expected, [*exact, gain, offset])
+    for one, other in zip(mine, theirs, strict=True):
+        assert relative(one, other) < 1e-4
+
+
+@pytest.mark.parametrize("shape", [(9, 70, 8, 8), (3, 130, 4, 4), (2, 5, 12, 10), (7, 3, 1, 1)])
+def test_the_kernel_of_the_mean_of_batch_norm_is_the_formula(shape: tuple[int, ...], calls_of: Calls) -> None:
+    torch.manual_seed(0)
+    norm, weights = modules.BatchNorm(shape[1], relu=True), torch.randn(shape[:2], dtype=torch.float64)
+    for parameter in norm.parameters():
+        torch.nn.init.normal_(parameter)
+    gain, offset = (parameter.detach().double().requires_grad_() for parameter in (norm.gain, norm.offset))
+    maps = (torch.randn(shape) * 3 + 50).contiguous(memory_format=torch.channels_last)
+    exact, rough = maps.double().requires_grad_(), maps.to(DEVICE).requires_grad_()
+    normal = functional.batch_norm(exact, None, None, gain, offset, training=True, eps=modules.EPSILON)
+    expected = normal.relu().mean(dim=(2, 3))
+    calls = calls_of("batch_norm_relu_mean")
+    found = norm.to(DEVICE).averaged(rough)
+    assert len(calls) == 1
+    assert relative(found, expected) < 1e-5
+    mine = torch.autograd.grad((found * weights.to(DEVICE)).sum(), [rough, norm.gain, norm.offset])
+    theirs = torch.autograd.grad((expected * weights).sum(), [exact, gain, offset])
+    for one, other in zip(mine, theirs, strict=True):
+        assert relative(one, other) < 1e-4
+
+
+@pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+def test_a_convolutional_layer_computes_means_with_its_feature_maps(residual: bool, pool: bool, calls_of: Calls) -> None:
+    """With hooks, body and head are called as modules."""
+    torch.manual_seed(0)
+    layer = Layer(ConvBody(3, 12, pool=pool, residual=residual), ConvHead(12, (8, 8), 10, 6, most=4)).to(DEVICE)
+    exact = copy.deepcopy(layer).double().cpu()
+    images = torch.randn(5, 3, 8 * (1 + pool), 8 * (1 + pool))
+    expected = exact(images.double())
+    wholes, means = calls_of("batch_norm_relu_with_means"), calls_of("batch_norm_relu_mean")
+    found = layer(images.to(DEVICE))
+    assert (len(wholes), len(means)) == (1, 1)
+    seen: list[torch.Size] = []
+    hook = layer.body.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    hooked = layer(images.to(DEVICE))
+    hook.remove()
+    assert (len(wholes), len(means), seen) == (1, 2, [(5, 12, 8, 8)])
+    weights = torch.randn(expected[1].shape, dtype=torch.float64)
+    theirs = torch.autograd.grad((expected[1] * weights).sum(), list(exact.parameters()))
+    for passed, embedding in (found, hooked):
+        assert relative(passed, expected[0]) < 1e-5
+        assert relative(embedding, expected[1]) < 1e-5
+        mine = torch.autograd.grad((embedding * weights.to(DEVICE)).sum(), list(layer.parameters()))
+        for one, other in zip(mine, theirs, strict=True):
+            assert relative(one, other) < 1e-3
+
+
 def test_the_kernel_of_batch_norm_passes_nan_on() -> None:
     maps = torch.randn(4, 3, 2, 2, device=DEVICE).contiguous(memory_format=torch.channels_last)
     maps[2, 1, 0, 0] = torch.nan
-    found = kernels.batch_norm_relu(maps, torch.ones(3, device=DEVICE), torch.zeros(3, device=DEVICE), 1e-5)
+    gain, offset = torch.ones(3, device=DEVICE), torch.zeros(3, device=DEVICE)
+    found = kernels.batch_norm_relu(maps, gain, offset, 1e-5)
     assert found.isnan().amax(dim=(0, 2, 3)).tolist() == [False, True, False]
+    assert kernels.batch_norm_relu_mean(maps, gain, offset, 1e-5).isnan().amax(dim=0).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize(("rows", "classes", "values"), [(70, 10, 256), (40, 200, 36), (1, 1, 8)])

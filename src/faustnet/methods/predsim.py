@@ -14,9 +14,8 @@ from faustnet.losses import centred_similarity_loss, competitive_loss
 from faustnet.losses.formulas import exact
 from faustnet.methods.local import LocalMethod
 from faustnet.nn.architectures import NetworkSettings, Shape, convolutions, image_shape
-from faustnet.nn.heads import average_pool
 from faustnet.nn.layers import Layer
-from faustnet.nn.modules import BatchNorm, ConvNorm, Convolution, Linear
+from faustnet.nn.modules import BatchNorm, ConvNorm, Convolution, Linear, average_pool
 from faustnet.nn.network import Network
 from faustnet.nn.structure import Structure, activation, as_vectors
 

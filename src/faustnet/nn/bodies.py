@@ -83,6 +83,14 @@ class ConvBody(nn.Module):
             maps = self.outer(self.inner(maps), maps)
         return maps
 
+    def with_means(self, maps: Tensor, side: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Return what a call returns, and its `average_pool`, whose gradient a GPU then need not spread over the pixels."""
+        maps = maps.contiguous(memory_format=torch.channels_last)
+        if self.inner is None or self.outer is None:
+            return self.entrance.with_means(maps, side)
+        maps = self.entrance(maps)
+        return self.outer.with_means(self.inner(maps), side, maps)
+
 
 class GoodnessConvBody(nn.Module):
     """Convolution, max-pooling if `pool`, ReLU, with batch norm before them if `norm_first` and after them otherwise."""

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from faustnet.errors import FaustnetError
-from faustnet.nn.modules import ConvNorm, Linear
+from faustnet.nn.modules import ConvNorm, Linear, average_pool, pixel_mean
 from faustnet.nn.structure import Structure, activation, as_vectors
-from faustnet.system.devices import has_triton
 
 HEAD_SIDE = 8  # maximum height and width of the feature maps that a head convolves, by default
 USUAL_SIZE = 256  # of embeddings
@@ -51,8 +50,9 @@ class ConvHead(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         """(R, channels, h, w) → (R, embedding)"""
         if self.first is not None and self.second is not None:
-            maps = self.second(self.first(average_pool(maps, self.side)))
-        features = maps.permute(0, 2, 3, 1).mean(dim=(1, 2))  # in the order of memory
+            features = self.second.averaged(self.first(average_pool(maps, self.side)))
+        else:
+            features = pixel_mean(maps)
         return features if self.projection is None else self.projection(features)
 
 
@@ -131,26 +131,3 @@ def head_for(structure: Structure, embedding: int) -> nn.Module | None:
         return TokenHead(shape[1], min(shape[1], MOST_CHANNELS), embedding)
     channels, height, width = shape
     return ConvHead(channels, (height, width), min(channels, MOST_CHANNELS), embedding)
-
-
-def average_pool(maps: Tensor, side: tuple[int, int]) -> Tensor:
-    """Average over blocks, which overlap if h or w is no multiple of `side`. (R, channels, h, w) → (R, channels, *side)"""
-    height, width = maps.shape[2:]
-    if (height, width) == side:
-        return maps
-    if height % side[0] or width % side[1]:
-        return functional.adaptive_avg_pool2d(maps, side)
-    if not maps.is_cuda:
-        return functional.avg_pool2d(maps, (height // side[0], width // side[1]))
-    if maps.dtype != torch.float64 and has_triton(maps.device):
-        from faustnet.nn import kernels
-
-        return kernels.block_means(maps, side)
-    return block_means(maps, side)
-
-
-def block_means(maps: Tensor, side: tuple[int, int]) -> Tensor:
-    """Average over equal blocks: several times as fast as torch's pooling on a GPU. The gradient has the memory format of
-    the feature maps. (R, channels, h, w) → (R, channels, *side)"""
-    pixels = maps.permute(0, 2, 3, 1)
-    return pixels.unflatten(1, (side[0], -1)).unflatten(3, (side[1], -1)).mean(dim=(2, 4)).permute(0, 3, 1, 2)

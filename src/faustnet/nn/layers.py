@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from faustnet.errors import FaustnetError, require
-from faustnet.nn.heads import TokenHead
-from faustnet.nn.modules import BatchNorm, Linear, unit_rows
+from faustnet.nn.bodies import ConvBody
+from faustnet.nn.heads import ConvHead, TokenHead
+from faustnet.nn.modules import BatchNorm, Linear, observed, unit_rows
 from faustnet.nn.row_shard import RowShard, ShardedBatchNorm
 from faustnet.nn.structure import Structure, activation, as_vectors, map_tensors, padding_mask
+from faustnet.system.devices import has_triton
 
 LENGTHS = ("free", "unit", "learned")
 PROTOTYPE_SIZE = 3**-0.5  # standard deviation of each value: about that of an untrained embedding
@@ -76,9 +78,25 @@ class Layer(nn.Module):
             return self._transform(rows)
 
     def _transform(self, rows: Structure) -> tuple[Structure, Tensor]:
-        passed = self.body(rows)
-        embedding = self.scale_length(self.embed(passed))
+        passed: Structure
+        if isinstance(rows, Tensor) and (pair := self._convolutions(rows)):
+            body, head = pair
+            passed, means = body.with_means(rows, head.side)
+            embedding = head(means)
+        else:
+            passed = self.body(rows)
+            embedding = self.embed(passed)
+        embedding = self.scale_length(embedding)
         return embedding if self.passes_embedding else passed, self.append_prototypes(embedding)
+
+    def _convolutions(self, rows: Tensor) -> tuple[ConvBody, ConvHead] | None:
+        """Return body and head if kernels of a GPU compute the means that the head takes together with the feature maps."""
+        body, head = self.body, self.head
+        if not self.training or type(body) is not ConvBody or type(head) is not ConvHead or head.first is None:
+            return None
+        if not has_triton(rows.device) or observed(head) or any(map(observed, body.modules())):
+            return None
+        return body, head
 
     def embed(self, passed: Structure) -> Tensor:
         """Apply the head to what the body returned. (R, …) → (R, e)"""
@@ -140,8 +158,7 @@ class Layer(nn.Module):
         if type(self) is not Layer or type(head) is not Linear or head.bias is not None:
             return None
         changed = self.unit or self.passes_embedding or self.autocast_dtype is not None or head.compute_dtype is not None
-        observed = any(hooks for module in (self, head) for hooks in _hooks(module))
-        return None if changed or observed else head.weight
+        return None if changed or observed(self) or observed(head) else head.weight
 
     def set_shard(self, shard: RowShard | None) -> None:
         """Train on these rows of each batch; other ranks have the rest."""
@@ -162,14 +179,6 @@ class Layer(nn.Module):
         finally:
             for hook in hooks:
                 hook.remove()
-
-
-def _hooks(module: nn.Module) -> Iterator[object]:
-    """Yield the hooks that a call of a module runs."""
-    yield module._forward_pre_hooks
-    yield module._forward_hooks
-    yield module._backward_pre_hooks
-    yield module._backward_hooks
 
 
 def _set_statistics(norm: BatchNorm, arguments: tuple[Tensor, ...]) -> None:

@@ -6,7 +6,7 @@ Kernels compute in float32, and may multiply in TF32 where torch does; their inp
 TRITON_INTERPRET=1 set before Triton is imported, they run on CPU tensors too, slowly, which the tests use.
 """
 
-from faustnet.nn.kernels.batch_norm import batch_norm_relu
+from faustnet.nn.kernels.batch_norm import batch_norm_relu, batch_norm_relu_mean, batch_norm_relu_with_means
 from faustnet.nn.kernels.blocks import block_maxima, block_means
 from faustnet.nn.kernels.cache_key import remember_key
 from faustnet.nn.kernels.contrastive import marginal_contrastive
@@ -23,6 +23,8 @@ __all__ = [
     "LookAhead",
     "Rule",
     "batch_norm_relu",
+    "batch_norm_relu_mean",
+    "batch_norm_relu_with_means",
     "block_maxima",
     "block_means",
     "marginal_contrastive",

@@ -1,7 +1,8 @@
 """Batch norm and ReLU of feature maps in the memory format channels_last, while training. Other feature maps may be added
-in between."""
+in between. Means of blocks of pixels may be computed, too: their gradient is read block by block, and never spread over the
+pixels in memory."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -9,11 +10,14 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from faustnet.nn.kernels.blocks import block_means, spread_means
+
 PIXELS, CHANNELS = 32, 128  # per tile
 STRIPS = 256  # parts of the pixels that sums are computed of, at most
 LEAST = 128  # pixels of a strip, at least
 STAGES = 3  # tiles that a loop loads ahead
 FEW = 8  # channels per program that adds up strips
+MANY, NARROW = 64, 64  # pixels and channels per tile of a mean over an image
 
 
 @triton.jit
@@ -82,20 +86,48 @@ def _normalise(
 
 
 @triton.jit
-def _active(maps, added, by_output, pixel, channel, inside, channels, m, s, g, o, ADDED: tl.constexpr):
-    """Return the normalised values of a tile, and the gradient by what ReLU was applied to."""
+def _means_of_images(maps, means, mean, scale, gain, offset, area, channels, PIXELS: tl.constexpr, CHANNELS: tl.constexpr):
+    """Process some channels of one image: normalise, multiply by the gain, add the offset, ReLU, average over the pixels."""
+    image = tl.program_id(0).to(tl.int64)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = channel < channels
+    factor = tl.load(scale + channel, mask=exists, other=0.0) * tl.load(gain + channel, mask=exists, other=0.0)
+    shift = tl.load(offset + channel, mask=exists, other=0.0) - tl.load(mean + channel, mask=exists, other=0.0) * factor
+    total = tl.zeros((CHANNELS,), dtype=tl.float32)
+    for start in range(0, area, PIXELS):
+        pixel = start + tl.arange(0, PIXELS)
+        inside = (pixel < area)[:, None] & exists[None, :]
+        y = _tile(maps, image * area + pixel, channel, inside, channels) * factor[None, :] + shift[None, :]
+        total += tl.sum(tl.where(inside, tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL), 0.0), axis=0)
+    tl.store(means + image * channels + channel, total / area, mask=exists)
+
+
+@triton.jit
+def _active(
+    maps, added, by_output, pixel, channel, inside, channels, m, s, g, o,
+    ADDED: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+):  # fmt: skip
+    """Return the normalised values of a tile, and the gradient by what ReLU was applied to. `by_output` is the gradient by
+    the mean of each block of DOWN × ACROSS pixels."""
     normal = (_tile(maps, pixel, channel, inside, channels) - m[None, :]) * s[None, :]
     y = normal * g[None, :] + o[None, :]
     if ADDED:
         y += _tile(added, pixel, channel, inside, channels)
-    by = _tile(by_output, pixel, channel, inside, channels)
+    if DOWN * ACROSS == 1:
+        by = _tile(by_output, pixel, channel, inside, channels)
+    else:
+        number = pixel.to(tl.int32)  # dividing 64 bits would take longer than all the rest
+        image, row, column = number // (HEIGHT * WIDTH), number // WIDTH % HEIGHT, number % WIDTH
+        block = (image * (HEIGHT // DOWN) + row // DOWN) * (WIDTH // ACROSS) + column // ACROSS
+        by = _tile(by_output, block.to(tl.int64), channel, inside, channels) / (DOWN * ACROSS)
     return normal, tl.where(inside & (y > 0), by, 0.0)
 
 
 @triton.jit
 def _sum_gradients(
     maps, added, by_output, mean, scale, gain, offset, by_gain, by_offset, count, channels, strip,
-    ADDED: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, STAGES: tl.constexpr,
+    ADDED: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    PIXELS: tl.constexpr, CHANNELS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Process some channels of one strip: the sums for the gradients by gain and offset."""
     first = tl.program_id(0).to(tl.int64) * strip
@@ -107,7 +139,9 @@ def _sum_gradients(
     for start in tl.range(0, strip, PIXELS, num_stages=STAGES):
         pixel = first + start + tl.arange(0, PIXELS)
         inside = (pixel < last)[:, None] & exists[None, :]
-        normal, by = _active(maps, added, by_output, pixel, channel, inside, channels, m, s, g, o, ADDED)
+        normal, by = _active(
+            maps, added, by_output, pixel, channel, inside, channels, m, s, g, o, ADDED, HEIGHT, WIDTH, DOWN, ACROSS
+        )
         of_gain += normal * by
         of_offset += by
     place = tl.program_id(0) * channels + channel
@@ -128,7 +162,8 @@ def _add_strips(parts, sums, channels, strips, STRIPS: tl.constexpr, CHANNELS: t
 @triton.jit
 def _by_maps(
     maps, added, by_output, mean, scale, gain, offset, by_gain, by_offset, by_maps, by_added, count, channels,
-    ADDED: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
+    ADDED: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    PIXELS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Process one tile: the gradients by the feature maps, and by the added ones."""
     pixel = tl.program_id(0).to(tl.int64) * PIXELS + tl.arange(0, PIXELS)
@@ -139,7 +174,9 @@ def _by_maps(
     g, o = tl.load(gain + channel, mask=exists, other=0.0), tl.load(offset + channel, mask=exists, other=0.0)
     of_gain = tl.load(by_gain + channel, mask=exists, other=0.0) / count
     of_offset = tl.load(by_offset + channel, mask=exists, other=0.0) / count
-    normal, by = _active(maps, added, by_output, pixel, channel, inside, channels, m, s, g, o, ADDED)
+    normal, by = _active(
+        maps, added, by_output, pixel, channel, inside, channels, m, s, g, o, ADDED, HEIGHT, WIDTH, DOWN, ACROSS
+    )
     place = pixel[:, None] * channels + channel[None, :]
     if ADDED:
         tl.store(by_added + place, by, mask=inside)
@@ -147,49 +184,116 @@ def _by_maps(
     tl.store(by_maps + place, by, mask=inside)
 
 
-class _BatchNormRelu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, maps: Tensor, gain: Tensor, offset: Tensor, epsilon: float, added: Tensor | None) -> Tensor:
-        maps = maps.contiguous(memory_format=torch.channels_last)
-        other = maps if added is None else added.contiguous(memory_format=torch.channels_last)
-        count, channels = maps.numel() // maps.shape[1], maps.shape[1]
-        strip, strips = _strips(count)
-        parts = gain.new_empty(2, strips, channels, dtype=torch.float32)
-        mean, scale = gain.new_empty(2, channels, dtype=torch.float32)
-        across = triton.cdiv(channels, CHANNELS)
-        _moments[(strips, across)](maps, parts[0], parts[1], count, channels, strip, PIXELS, CHANNELS, STAGES)
-        _combine[(triton.cdiv(channels, FEW),)](
-            parts[0], parts[1], mean, scale, count, channels, strip, strips, epsilon, STRIPS, FEW
-        )
-        output = torch.empty_like(maps)
-        _normalise[(triton.cdiv(count, PIXELS), across)](
-            maps, other, output, mean, scale, gain, offset, count, channels, added is not None, PIXELS, CHANNELS
-        )
-        ctx.save_for_backward(maps, other, gain, offset, mean, scale)
-        ctx.added = added is not None
-        return output
+class _Saved(NamedTuple):
+    """What the backward pass needs."""
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
-        maps, other, gain, offset, mean, scale = ctx.saved_tensors
+    maps: Tensor  # (R, channels, h, w)
+    added: Tensor  # the same shape; `maps` if nothing was added
+    gain: Tensor  # (channels,), as all of the following
+    offset: Tensor
+    mean: Tensor
+    scale: Tensor
+
+    def gradients(self, by_output: Tensor, adds: bool) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return the gradients by the feature maps, the gain, the offset and what was added, from that by the output. If it
+        is smaller than the output, it is the gradient by the means of equal blocks of pixels."""
+        maps, added, gain, offset, mean, scale = self
         by_output = by_output.contiguous(memory_format=torch.channels_last)
-        count, channels = maps.numel() // maps.shape[1], maps.shape[1]
+        channels, *size = maps.shape[1:]
+        block = [whole // parts for whole, parts in zip(size, by_output.shape[2:], strict=True)]
+        of = (*size, *block) if block != [1, 1] else (1, 1, 1, 1)  # one kernel for all sizes
+        count, across = maps.numel() // channels, triton.cdiv(channels, CHANNELS)
         strip, strips = _strips(count)
         parts = gain.new_empty(2, strips, channels, dtype=torch.float32)
-        across = triton.cdiv(channels, CHANNELS)
-        about = maps, other, by_output, mean, scale, gain, offset
+        about = maps, added, by_output, mean, scale, gain, offset
         _sum_gradients[(strips, across)](
-            *about, parts[0], parts[1], count, channels, strip, ctx.added, PIXELS, CHANNELS, STAGES
+            *about, parts[0], parts[1], count, channels, strip, adds, *of, PIXELS, CHANNELS, STAGES
         )
         by_gain, by_offset = sums = gain.new_empty(2, channels, dtype=torch.float32)
         _add_strips[(triton.cdiv(channels, FEW), 2)](parts, sums, channels, strips, STRIPS, FEW)
         by_maps = torch.empty_like(maps)
-        by_added = torch.empty_like(other) if ctx.added else by_maps
+        by_added = torch.empty_like(added) if adds else by_maps
         _by_maps[(triton.cdiv(count, PIXELS), across)](
-            *about, by_gain, by_offset, by_maps, by_added, count, channels, ctx.added, PIXELS, CHANNELS
+            *about, by_gain, by_offset, by_maps, by_added, count, channels, adds, *of, PIXELS, CHANNELS
         )
-        return by_maps, by_gain.to(gain.dtype), by_offset.to(offset.dtype), None, by_added if ctx.added else None
+        return by_maps, by_gain.to(gain.dtype), by_offset.to(offset.dtype), by_added if adds else None
+
+
+def _with_statistics(maps: Tensor, added: Tensor | None, gain: Tensor, offset: Tensor, epsilon: float) -> _Saved:
+    """Compute the mean and 1 / standard deviation of each channel."""
+    maps = maps.contiguous(memory_format=torch.channels_last)
+    added = maps if added is None else added.contiguous(memory_format=torch.channels_last)
+    count, channels = maps.numel() // maps.shape[1], maps.shape[1]
+    strip, strips = _strips(count)
+    parts = gain.new_empty(2, strips, channels, dtype=torch.float32)
+    mean, scale = gain.new_empty(2, channels, dtype=torch.float32)
+    _moments[(strips, triton.cdiv(channels, CHANNELS))](
+        maps, parts[0], parts[1], count, channels, strip, PIXELS, CHANNELS, STAGES
+    )
+    _combine[(triton.cdiv(channels, FEW),)](
+        parts[0], parts[1], mean, scale, count, channels, strip, strips, epsilon, STRIPS, FEW
+    )
+    return _Saved(maps, added, gain, offset, mean, scale)
+
+
+class _BatchNormRelu(torch.autograd.Function):
+    """The feature maps, and their means over some blocks of pixels, if these are given."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        maps: Tensor,
+        gain: Tensor,
+        offset: Tensor,
+        added: Tensor | None,
+        epsilon: float,
+        blocks: tuple[int, int] | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        saved = _with_statistics(maps, added, gain, offset, epsilon)
+        count, channels = saved.maps.numel() // maps.shape[1], maps.shape[1]
+        output = torch.empty_like(saved.maps)
+        _normalise[(triton.cdiv(count, PIXELS), triton.cdiv(channels, CHANNELS))](
+            saved.maps, saved.added, output, saved.mean, saved.scale, gain, offset, count, channels, added is not None,
+            PIXELS, CHANNELS,
+        )  # fmt: skip
+        ctx.save_for_backward(*saved)
+        ctx.adds = added is not None
+        ctx.set_materialize_grads(False)
+        return output, None if blocks is None else block_means(output, blocks)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_output: Tensor | None, by_means: Tensor | None) -> tuple[Tensor | None, ...]:
+        saved = _Saved(*ctx.saved_tensors)
+        if by_means is not None and by_output is not None:
+            by_output = by_output + spread_means(by_means, tuple(saved.maps.shape[2:]))
+        elif by_output is None:
+            by_output = by_means
+        if by_output is None:
+            return None, None, None, None, None, None
+        return *saved.gradients(by_output, ctx.adds), None, None
+
+
+class _BatchNormReluMean(torch.autograd.Function):
+    """Only the means of the feature maps over all pixels of an image."""
+
+    @staticmethod
+    def forward(ctx: Any, maps: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> Tensor:
+        saved = _with_statistics(maps, None, gain, offset, epsilon)
+        images, channels, height, width = maps.shape
+        means = maps.new_empty(images, channels)
+        _means_of_images[(images, triton.cdiv(channels, NARROW))](
+            saved.maps, means, saved.mean, saved.scale, gain, offset, height * width, channels, MANY, NARROW
+        )
+        ctx.save_for_backward(*saved)
+        return means
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_means: Tensor) -> tuple[Tensor | None, ...]:
+        saved = _Saved(*ctx.saved_tensors)
+        by_maps, by_gain, by_offset, _ = saved.gradients(by_means[..., None, None], adds=False)
+        return by_maps, by_gain, by_offset, None
 
 
 def _strips(count: int) -> tuple[int, int]:
@@ -201,4 +305,17 @@ def _strips(count: int) -> tuple[int, int]:
 def batch_norm_relu(maps: Tensor, gain: Tensor, offset: Tensor, epsilon: float, added: Tensor | None = None) -> Tensor:
     """Return ReLU of the batch norm of feature maps, by the statistics of the batch, plus `added` of the same shape. The
     gradient cannot be differentiated again. (R, channels, h, w) → the same shape"""
-    return _BatchNormRelu.apply(maps, gain, offset, epsilon, added)
+    return _BatchNormRelu.apply(maps, gain, offset, added, epsilon, None)[0]
+
+
+def batch_norm_relu_with_means(
+    maps: Tensor, gain: Tensor, offset: Tensor, epsilon: float, blocks: tuple[int, int], added: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return what `batch_norm_relu` does, and its means over equal blocks of pixels: h and w are multiples of `blocks`.
+    (R, channels, h, w) → the same shape, (R, channels, *blocks)"""
+    return _BatchNormRelu.apply(maps, gain, offset, added, epsilon, blocks)
+
+
+def batch_norm_relu_mean(maps: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> Tensor:
+    """Return the mean over the pixels of what `batch_norm_relu` returns. (R, channels, h, w) → (R, channels)"""
+    return _BatchNormReluMean.apply(maps, gain, offset, epsilon)

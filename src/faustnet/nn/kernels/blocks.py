@@ -100,10 +100,7 @@ class _BlockMeans(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_means: Tensor) -> tuple[Tensor, None]:
-        by_means = by_means.contiguous(memory_format=torch.channels_last)
-        by_maps = _empty(by_means, ctx.shape)
-        _launch(_spread, (by_means, by_maps), ctx.shape, tuple(by_means.shape[2:]))
-        return by_maps, None
+        return spread_means(by_means, tuple(ctx.shape[2:])), None
 
 
 class _BlockMaxima(torch.autograd.Function):
@@ -135,6 +132,16 @@ def _launch(kernel: Any, tensors: tuple[Tensor, ...], shape: torch.Size, side: t
         *tensors, count, channels, height, width, height // side[0], width // side[1],
         PLACES=PLACES, CHANNELS=CHANNELS,
     )  # fmt: skip
+
+
+def spread_means(by_means: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Return the gradient by feature maps of this height and width from that by their means over blocks.
+    (R, channels, …) → (R, channels, *size)"""
+    by_means = by_means.contiguous(memory_format=torch.channels_last)
+    shape = torch.Size((*by_means.shape[:2], *size))
+    by_maps = _empty(by_means, shape)
+    _launch(_spread, (by_means, by_maps), shape, tuple(by_means.shape[2:]))
+    return by_maps
 
 
 def block_means(maps: Tensor, side: tuple[int, int]) -> Tensor:
