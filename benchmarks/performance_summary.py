@@ -131,28 +131,22 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _others(found: Results) -> str:
-    """Compare a complete training, convolutional networks and a CPU with backprop."""
+    """List how a complete training, convolutional networks and a CPU compare with backprop."""
     said = []
     whole = dense_trainings(found)
     if whole:
         seconds = (whole[method]["seconds"] for method in ("faust-representative", "backprop"))
         line = whole["backprop"]
         said.append(
-            f"On the {MACHINES['h200']}, {line['epochs']} epochs of CIFAR-10 with a network of {dense(line)} units, CUDA "
-            f"graph capture and evaluations took {ratio(*seconds)} times as long as with backprop."
+            f"{MACHINES['h200']}, {line['epochs']} epochs of CIFAR-10 with a network of {dense(line)} units, with start and "
+            f"evaluations: {ratio(*seconds)}"
         )
     for key, how in (("wavefront_us", "all representatives"), ("sampled_wavefront_us", "one representative per class")):
         ratios = [line[key] / line["backprop_us"] for line in found.lines("h200", "convolutions") if key in line]
         if ratios:
-            said.append(
-                f"On the {MACHINES['h200']}, a step of convolutional networks with {how} took {span(ratios)} times as long "
-                "as with backprop."
-            )
+            said.append(f"{MACHINES['h200']}, a step of convolutional networks with {how}: {span(ratios)}")
     lines = found.lines("cpu", "steps")
     if lines:
         times = span([line["sequential_us"] / line["backprop_us"] for line in lines])
-        said.append(
-            f"On {MACHINES['cpu']}, a step of dense networks with an embedding of {lines[0]['embedding']} took {times} "
-            "times as long."
-        )
-    return " ".join(said)
+        said.append(f"{MACHINES['cpu']}, a step of dense networks with an embedding of {lines[0]['embedding']}: {times}")
+    return "\n".join(["Other times, divided by those of backprop:", "", *(f"- {line}" for line in said)]) if said else ""
