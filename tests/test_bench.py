@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from conftest import Answer
-from faustnet.bench import Answers, memory, residual_memory, suite, trainings
-from faustnet.bench import answers as bench_answers
+from faustnet.bench import MeasurementCache, measurement_cache, memory, residual_memory, suite, trainings
 from faustnet.bench import starts as bench_starts
 from faustnet.bench.steps import Case
 from faustnet.nn.architectures import NetworkSettings
@@ -70,8 +69,8 @@ def test_a_training_is_measured_from_beginning_to_end(monkeypatch: pytest.Monkey
     for work in trainings.trainings(torch.device("cuda")):
         assert recipe_from(work.settings).dataset == "cifar10"
     starts = iter([{"seconds": 3.0, "kind": "dense"}, {"seconds": 5.0, "kind": "dense"}])
-    monkeypatch.setattr(bench_answers, "answer_of", lambda module, given: next(starts))
-    found = trainings.measure([trainings.Training("backprop", 2)], device, None, 2, lambda text: None, Answers())
+    monkeypatch.setattr(measurement_cache, "measured_by", lambda module, given: next(starts))
+    found = trainings.measure([trainings.Training("backprop", 2)], device, None, 2, lambda text: None, MeasurementCache())
     assert list(found) == [{"seconds": 4.0, "worst_seconds": 5.0, "kind": "dense", "starts": 2}]
 
 
@@ -82,11 +81,11 @@ def test_several_starts_give_the_median_and_the_slowest(
     expected = {"layers": 2, "backprop_us": 10.0, "backprop_worst_us": 10.0, "wavefront_us": 5.0, "wavefront_worst_us": 9.0}
     assert bench_starts.combined(lines) == expected | {"starts": 3}
     network = NetworkSettings((16, 16), kind="vgg", pools=(1, 2), head=8)
-    (*first, convolutional) = bench_starts.new_process([SMALL, network], torch.device("cpu"), 0.01, Answers())
+    (*first, convolutional) = bench_starts.new_process([SMALL, network], torch.device("cpu"), 0.01, MeasurementCache())
     assert convolutional.keys() >= {"kind", "backprop_us", "sampled_wavefront_us"}
     second = [{name: 2 * value if name.endswith("_us") else value for name, value in line.items()} for line in first]
     starts = iter([first, second])
-    monkeypatch.setattr(bench_answers, "answer_of", lambda *_: next(starts))
+    monkeypatch.setattr(measurement_cache, "measured_by", lambda *_: next(starts))
     monkeypatch.setattr(suite, "base", lambda device: SMALL)
     monkeypatch.setattr(suite, "DEPTHS", {"cpu": (2,)})
     answer = faustnet(
@@ -102,37 +101,48 @@ def test_several_starts_give_the_median_and_the_slowest(
 def test_an_interrupted_benchmark_goes_on_with_the_starts_that_were_measured(
     faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answers(*times: float) -> Callable[..., list[dict[str, Any]]]:
-        """Return a stand-in for processes, which is interrupted when it has given these answers."""
+    def processes(*times: float) -> None:
+        """Stand in for processes that measure these times, and for an interruption of the next one."""
         left = list(times)
 
-        def answer_of(module: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+        def measured_by(module: str, given: dict[str, Any]) -> list[dict[str, Any]]:
             if not left:
                 raise KeyboardInterrupt
             time = left.pop(0)
             return [{"layers": 2, "backprop_us": 10.0, "wavefront_us": time} | piece["fields"] for piece in given["work"]]
 
-        return answer_of
+        monkeypatch.setattr(measurement_cache, "measured_by", measured_by)
 
     monkeypatch.setattr(suite, "base", lambda device: SMALL)
     monkeypatch.setattr(suite, "DEPTHS", {"cpu": (2,)})
-    out, kept = tmp_path / "b.json", tmp_path / "b.json.starts"
+    monkeypatch.setitem(suite.PARTS, "prediction", lambda bench: {"prediction": []})
+    out, kept = tmp_path / "B.json", tmp_path / "B.json.starts"
     words = ["bench", "steps", "--starts", "3", "--out", out, "--device", "cpu"]
-    monkeypatch.setattr(bench_answers, "answer_of", answers(4.0, 9.0))
+    processes(4.0, 9.0)
     answer = faustnet(*words)
     assert answer.code == 130
     assert not out.exists()
-    assert "run the same command again to go on" in answer.err
-    kept.write_text(kept.read_text() + '[{"module":')  # killed while it wrote
-    other = faustnet(*words[:3], "2", *words[4:], "--seconds", "3")  # other options
+    assert f"The starts of an incomplete part in {kept}: run the same command again to go on." in answer.err
+    kept.write_text(kept.read_text() + '[{"module":')  # of a process that was killed while it wrote
+    processes()
+    other = faustnet(*words, "--seconds", "3")
     assert other.code == 130
-    assert "holds 2 measurements of a benchmark that was interrupted" in other.out
-    monkeypatch.setattr(bench_answers, "answer_of", answers(5.0))
+    assert f"{kept}: measurements with the same code, machine and options are not repeated" in other.out
+    assert faustnet("bench", "prediction", "--out", out, "--device", "cpu").code == 0  # leaves those of other parts
+    stopped = faustnet(*words)
+    assert stopped.code == 130
+    assert "completed parts" not in stopped.err  # none of this benchmark
+    processes(5.0)
     answer = faustnet(*words)
     assert answer.code == 0, answer.err
     (line,) = json.loads(out.read_text())["steps"]
     assert (line["wavefront_us"], line["wavefront_worst_us"], line["starts"]) == (5.0, 9.0, 3)
     assert not kept.exists()
+    for content in ("null\n", "PK\n", "[1, 2, 3]\n", '["a", []]\n'):
+        kept.write_text(content)
+        answer = faustnet(*words)
+        assert answer.code == 2
+        assert f"{kept} must hold measurements of an interrupted benchmark, and does not: delete it." in answer.sentence
 
 
 @pytest.mark.parametrize(

@@ -302,3 +302,13 @@ def test_a_smaller_side_makes_the_heads_cheaper() -> None:
     by_head = [9 * pixels * (4 * 6 + 6 * 6) for pixels in (64, 16)]
     for before, after in zip(usual.multiplications, small.multiplications, strict=True):
         assert before - after == by_head[0] - by_head[1]
+
+
+def test_a_head_whose_parts_a_user_has_replaced_calls_them() -> None:
+    torch.manual_seed(0)
+    head, maps = ConvHead(4, (6, 6), 5), torch.randn(7, 4, 6, 6)
+    head.second = nn.Sequential(nn.Conv2d(5, 8, 1), nn.ReLU())
+    torch.testing.assert_close(head(maps), head.second(head.first(maps)).mean(dim=(2, 3)))
+    head = ConvHead(4, (6, 6), 5)
+    head.second.forward = lambda maps: -head.second.convolution(maps)
+    torch.testing.assert_close(head(maps), -head.second.convolution(head.first(maps)).mean(dim=(2, 3)))

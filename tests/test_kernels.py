@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 pytest.importorskip("triton", reason="needs Triton: pip install triton (it comes with the GPU builds of PyTorch)")
@@ -31,6 +31,7 @@ from faustnet.nn.heads import ConvHead
 from faustnet.nn.kernels import cache_key, contrastive
 from faustnet.nn.layers import Layer, scaled
 from faustnet.nn.side_stream import SideStream
+from faustnet.nn.structure import Structure
 from faustnet.training.optimisers import OptimiserSettings, base, muon
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -478,7 +479,7 @@ def test_the_kernel_of_batch_norm_with_means_is_the_formula(
     expected = maps, functional.adaptive_avg_pool2d(maps, side)
     calls = calls_of("batch_norm_relu_with_means")
     rough = [tensor.to(DEVICE).requires_grad_() for tensor in inputs]
-    found = norm.to(DEVICE).with_means(rough[0], rough[1] if adds else None, side)
+    found = norm.to(DEVICE).with_means(rough[0], side, *rough[1:])
     assert len(calls) == (side != shape[2:])
     for one, other in zip(found, expected, strict=True):
         assert relative(one, other) < 1e-5
@@ -540,6 +541,61 @@ def test_a_convolutional_layer_computes_means_with_its_feature_maps(residual: bo
         mine = torch.autograd.grad((embedding * weights.to(DEVICE)).sum(), list(layer.parameters()))
         for one, other in zip(mine, theirs, strict=True):
             assert relative(one, other) < 1e-3
+
+
+class LongEmbedding(Layer):
+    def embed(self, passed: Structure) -> Tensor:
+        return 3 * super().embed(passed)
+
+
+class HalfNorm(modules.BatchNorm):
+    def forward(self, rows: Tensor, added: Tensor | None = None) -> Tensor:
+        return super().forward(rows, added) / 2
+
+
+class LinearNorm(nn.Sequential):
+    def forward(self, rows: Tensor, added: Tensor | None = None) -> Tensor:
+        return super().forward(rows)
+
+
+@pytest.mark.parametrize("part", ["layer", "norm of the body", "norm of the head", "another norm", "hook of a norm"])
+def test_parts_that_a_user_has_changed_are_called(part: str, calls_of: Calls) -> None:
+    torch.manual_seed(0)
+    layer = Layer(ConvBody(3, 12, pool=False, residual=False), ConvHead(12, (8, 8), 10, 6, most=4))
+    if part == "layer":
+        layer.__class__ = LongEmbedding
+    elif part == "norm of the body":
+        layer.body.entrance.norm.__class__ = HalfNorm
+    elif part == "norm of the head":
+        layer.head.second.norm.__class__ = HalfNorm
+    elif part == "another norm":
+        layer.body.entrance.norm = LinearNorm(nn.BatchNorm2d(12), nn.ReLU())
+    else:
+        layer.body.entrance.norm.register_forward_hook(lambda module, inputs, output: output / 2)
+    exact, images = copy.deepcopy(layer).double(), torch.randn(5, 3, 8, 8)
+    calls_of("batch_norm_relu")
+    found, expected = layer.to(DEVICE)(images.to(DEVICE)), exact(images.double())
+    for one, other in zip(found, expected, strict=True):
+        assert relative(one, other) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_kernels_of_batch_norm_take_lower_precisions(dtype: torch.dtype, calls_of: Calls) -> None:
+    torch.manual_seed(0)
+    norm = modules.BatchNorm(20, relu=True).to(DEVICE)
+    maps = torch.randn(6, 20, 8, 8).contiguous(memory_format=torch.channels_last).to(DEVICE, dtype).requires_grad_()
+    exact = maps.detach().double().cpu().requires_grad_()
+    normal = functional.batch_norm(exact, None, None, training=True, eps=modules.EPSILON).relu()
+    calls_of("batch_norm_relu")
+    found, expected = norm.with_means(maps, (4, 4)), (normal, functional.adaptive_avg_pool2d(normal, 4))
+    pairs = [*zip(found, expected, strict=True), (norm.averaged(maps), normal.mean(dim=(2, 3)))]
+    for one, other in pairs:
+        assert one.dtype == dtype
+        assert relative(one, other) < 1e-2
+        (mine,), (theirs,) = (
+            torch.autograd.grad(t.square().sum(), [x], retain_graph=True) for t, x in ((one, maps), (other, exact))
+        )
+        assert relative(mine, theirs) < 2e-2
 
 
 def test_the_kernel_of_batch_norm_passes_nan_on() -> None:

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
 
 from conftest import started
 from faustnet.data import ImageSource
@@ -14,7 +17,10 @@ from faustnet.losses import projected, projected_tuplet_loss, reference_tuplet_l
 from faustnet.methods import FaustRepresentative
 from faustnet.methods.shared_loss import SharedReferenceLoss
 from faustnet.nn.architectures import NetworkSettings
+from faustnet.nn.structure import Structure
 from faustnet.system.randomness import seeded
+from faustnet.training.distributed.communicator import RankGrid
+from faustnet.training.distributed.part import RankPart
 from faustnet.training.optimisers import OptimiserSettings
 from faustnet.training.schedules import SCHEDULES
 
@@ -78,6 +84,23 @@ def test_it_stays_finite_at_large_distances() -> None:
     loss = projected_tuplet_loss(activation, projection, torch.arange(BATCH) % CLASSES, CLASSES, 1.0, 0.1)
     assert loss.isfinite()
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(loss, (activation, projection)))
+
+
+@pytest.mark.parametrize("far", [1.0, 1e3, 1e8])
+def test_a_reference_far_from_the_others_of_its_class_costs_no_precision(far: float) -> None:
+    """The gradients of both losses in single precision are those in double precision."""
+    activation, projection = random(BATCH + 3 * CLASSES, WIDTH), random(SIZE, WIDTH, seed=1)
+    activation[BATCH::3] *= far
+    labels = torch.arange(BATCH) % CLASSES
+    for loss in (
+        lambda a, p: projected_tuplet_loss(a, p, labels, CLASSES, 0.02),
+        lambda a, p: reference_tuplet_loss(a @ p.mT, labels, CLASSES, 0.02),
+    ):
+        inputs = activation.requires_grad_(), projection.requires_grad_()
+        exact, _ = torch.autograd.grad(loss(*inputs), inputs)
+        single = tuple(tensor.detach().float().requires_grad_() for tensor in inputs)
+        found, _ = torch.autograd.grad(loss(*single), single)
+        assert (found[:BATCH] - exact[:BATCH]).norm() < 1e-5 * exact[:BATCH].norm()
 
 
 @pytest.mark.parametrize(
@@ -185,6 +208,60 @@ def test_hooks_of_a_head_are_called(source: ImageSource, projections: Count) -> 
     trained(method, source, "sequential")
     assert seen == [(74, 80)] * 5
     assert projections() == 5  # of the second layer
+
+
+def test_hooks_of_the_objective_and_of_its_terms_are_called(source: ImageSource, projections: Count) -> None:
+    method, x, y = started("faust-representative", source, NETWORK), source.plain(torch.arange(64)), source.labels[:64]
+    assert isinstance(method, SharedReferenceLoss)
+    plain = torch.cat(list(method.losses(x, y)))
+    for module in (method.objective, method.objective.terms[0]):
+        hook = module.register_forward_hook(lambda module, inputs, loss: 2 * loss)
+        torch.testing.assert_close(torch.cat(list(method.losses(x, y))), 2 * plain)
+        hook.remove()
+    seen: list[str] = []
+    hook = register_module_forward_hook(lambda module, inputs, output: seen.append(type(module).__name__))
+    list(method.losses(x, y))
+    hook.remove()
+    assert seen.count("ReferenceTuplet") == seen.count("Layer") == 2
+    assert projections() == 2
+
+
+def test_it_ignores_autocast(source: ImageSource, projections: Count) -> None:
+    method, x, y = started("faust-representative", source, NETWORK), source.plain(torch.arange(64)), source.labels[:64]
+    expected = [loss.detach() for loss in method.losses(x, y)]
+    with torch.autocast("cpu", torch.bfloat16):
+        for loss, exact in zip(method.losses(x, y), expected, strict=True):
+            loss.backward()
+            torch.testing.assert_close(loss.detach(), exact, rtol=0.02, atol=0)
+    assert projections() == 4
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "wavefront", "greedy"])
+@pytest.mark.parametrize("worthwhile", [0, 2**60])
+def test_a_loss_that_a_subclass_computes_of_a_layer_is_used_by_all_schedules(
+    worthwhile: int, schedule: str, source: ImageSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nothing(FaustRepresentative):
+        def layer_loss(self, number: int, rows: Structure, y: Tensor) -> tuple[Structure, Tensor]:
+            passed, loss = super().layer_loss(number, rows, y)
+            return passed, 0 * loss + 7
+
+    monkeypatch.setattr(projected, "WORTHWHILE", worthwhile)
+    with seeded(0):
+        method = Nothing(FaustRepresentative.make_network((1, 8, 8), 10, NetworkSettings((40, 40, 40), 80)), 10)
+        method.start(source)
+    before = [parameter.detach().clone() for parameter in method.parameters()]
+    order = SCHEDULES[schedule](method, source, OptimiserSettings("sgd").create())
+    order.enter(0)
+    order.begin(torch.arange(320).view(5, 64), torch.full((5,), 1e-3, dtype=torch.float64), 0)
+    for _ in range(5):
+        order.step()
+    order.drain()
+    with pytest.raises(FaustnetError, match="Nothing has a layer_loss of its own, so batches cannot be divided among ranks"):
+        RankPart(method, cast(RankGrid, SimpleNamespace(row_ranks=2)))
+    layers = order.totals if schedule != "greedy" else order.totals[:1]
+    assert (layers == 5 * 7).all()
+    assert all(map(torch.equal, before, method.parameters()))
 
 
 def test_the_loss_of_a_subclass_is_used(source: ImageSource, projections: Count) -> None:

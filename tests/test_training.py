@@ -212,7 +212,9 @@ def test_a_weight_that_breaks_in_the_last_step_is_noticed(source: ImageSource, h
 
 
 def test_a_batch_larger_than_the_data_is_refused(source: ImageSource, held_out: ImageSource) -> None:
-    with pytest.raises(FaustnetError, match="batch_size must be at most the number of training images, 320, got 321"):
+    with pytest.raises(
+        FaustnetError, match=r"batch_size must be at most the number of training images, 320, got 321: try 160\."
+    ):
         small_trainer("backprop", source, held_out, batch_size=321)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from faustnet.bench import convolutions, steps
-from faustnet.bench.answers import Answers, read_input
+from faustnet.bench.measurement_cache import MeasurementCache, read_input
 from faustnet.bench.steps import Case
 from faustnet.nn.architectures import NetworkSettings
 
@@ -23,7 +23,7 @@ def measure(
     seconds: float,
     starts: int,
     say: Callable[[str], None],
-    answers: Answers,
+    cache: MeasurementCache,
 ) -> Iterator[dict[str, Any]]:
     """Yield one entry of the result file for each piece of work.
 
@@ -35,7 +35,7 @@ def measure(
     found = []
     for number in range(1, starts + 1):
         say(f"start {number} of {starts} …")
-        found.append(new_process(work, device, seconds, answers))
+        found.append(new_process(work, device, seconds, cache))
     yield from map(combined, zip(*found, strict=True))
 
 
@@ -57,10 +57,10 @@ def _measured(work: Work, device: torch.device, seconds: float) -> dict[str, Any
     return {"device": device.type, **sizes, **steps.measure(work, device, seconds)}
 
 
-def new_process(work: Sequence[Work], device: torch.device, seconds: float, answers: Answers) -> list[dict[str, Any]]:
+def new_process(work: Sequence[Work], device: torch.device, seconds: float, cache: MeasurementCache) -> list[dict[str, Any]]:
     """Measure all pieces of work in a new process."""
     pieces = [{"type": type(piece).__name__, "fields": asdict(piece)} for piece in work]
-    return answers.ask(__name__, {"device": str(device), "seconds": seconds, "work": pieces})
+    return cache.measure(__name__, {"device": str(device), "seconds": seconds, "work": pieces})
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from faustnet.bench import convolutions, memory, prediction, residual_memory, steps, trainings
-from faustnet.bench.answers import Answers
+from faustnet.bench.measurement_cache import MeasurementCache
 from faustnet.bench.starts import Work, measure
 from faustnet.bench.steps import Case
 from faustnet.data import load_data
@@ -31,7 +31,7 @@ class Bench:
         say: Function that prints a line.
         starts: Number of new processes in which `steps` and `convolutions` are measured, 1 for this process, and number of
             trainings of each kind in `training`.
-        answers: What new processes answered, which an interrupted benchmark goes on from.
+        cache: Measurements of new processes, from which an interrupted benchmark goes on.
     """
 
     device: torch.device
@@ -39,7 +39,7 @@ class Bench:
     data_dir: Path | None
     say: Callable[[str], None]
     starts: int = 1
-    answers: Answers = field(default_factory=Answers)
+    cache: MeasurementCache = field(default_factory=MeasurementCache)
 
     def steps(self, cases: Sequence[Case], starts: int = 1) -> list[dict[str, Any]]:
         """Measure training steps."""
@@ -65,7 +65,7 @@ class Bench:
         return found
 
     def _measure(self, work: Sequence[Work], starts: int) -> Iterator[dict[str, Any]]:
-        return measure(work, self.device, self.seconds, starts, self.say, self.answers)
+        return measure(work, self.device, self.seconds, starts, self.say, self.cache)
 
 
 def compared(line: Mapping[str, Any]) -> str:
@@ -165,7 +165,7 @@ def measure_training(bench: Bench) -> Entries:
     """Train runs on CIFAR-10, each in a new process."""
     found = []
     work = trainings.trainings(bench.device)
-    for line in trainings.measure(work, bench.device, bench.data_dir, bench.starts, bench.say, bench.answers):
+    for line in trainings.measure(work, bench.device, bench.data_dir, bench.starts, bench.say, bench.cache):
         found.append(line)
         bench.say(
             f"{line['recipe']}, {line['epochs']} epochs of CIFAR-10, {line['schedule']}: {line['seconds']:.2f} s with "
@@ -204,7 +204,7 @@ def run(parts: list[str], bench: Bench, save: Callable[[Entries], None], earlier
     for part in parts:
         found |= PARTS[part](bench)
         save(together(earlier, found) if earlier else found)
-    bench.answers.clear()
+    bench.cache.clear()
 
 
 def together(earlier: Entries, found: Entries) -> Entries:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from faustnet.bench.answers import Answers, read_input
+from faustnet.bench.measurement_cache import MeasurementCache, read_input
 from faustnet.bench.starts import combined
 from faustnet.data import DataSet
 from faustnet.runs.model import Model
@@ -98,20 +98,20 @@ def measure(
     data_dir: Path | None,
     starts: int,
     say: Callable[[str], None],
-    answers: Answers,
+    cache: MeasurementCache,
 ) -> Iterator[dict[str, Any]]:
     """Yield one entry of the result file for each training: the median of several starts, and the slowest beside it."""
     found: list[list[dict[str, Any]]] = [[] for _ in work]
     for number in range(1, starts + 1):
         say(f"trainings of CIFAR-10, start {number} of {starts} …")
         for lines, training in zip(found, work, strict=True):
-            lines.append(new_process(training, device, data_dir, answers))
+            lines.append(new_process(training, device, data_dir, cache))
     yield from map(combined, found)
 
 
-def new_process(work: Training, device: torch.device, data_dir: Path | None, answers: Answers) -> dict[str, Any]:
+def new_process(work: Training, device: torch.device, data_dir: Path | None, cache: MeasurementCache) -> dict[str, Any]:
     """Measure a training in a new process."""
-    return answers.ask(__name__, {"work": asdict(work), "device": str(device), "data_dir": data_dir and str(data_dir)})
+    return cache.measure(__name__, {"work": asdict(work), "device": str(device), "data_dir": data_dir and str(data_dir)})
 
 
 def main() -> None:

@@ -108,7 +108,12 @@ def bench(
         list[str] | None, typer.Argument(help=f"Parts to measure: {', '.join(BENCH_PARTS)}.", show_default="all")
     ] = None,
     out: Annotated[
-        Path | None, option("JSON file for the measurements. Other parts in an existing file stay.", "no file")
+        Path | None,
+        option(
+            "JSON file for the measurements. Other parts in an existing file stay. Until a benchmark is complete, its "
+            "starts are kept in FILE.starts.",
+            "no file",
+        ),
     ] = None,
     seconds: Annotated[
         float, typer.Option(help="Measuring time of each case in steps, scaling and prediction, in seconds.")
@@ -134,32 +139,30 @@ def bench(
     require(0 < seconds < float("inf"), f"--seconds must be a positive number, got {seconds}.")
     require(starts >= 1, f"--starts must be at least 1, got {starts}.")
     earlier = _earlier_measurements(out) if out is not None else None
-    from faustnet.bench import Answers, Bench
+    from faustnet.bench import Bench, MeasurementCache
     from faustnet.bench import run as run_bench
     from faustnet.system.devices import choose_device
 
     where = choose_device(device)
     require(where.type != "mps", "--device must be cpu or cuda for the benchmark, got mps.")
+    cache = MeasurementCache(out.with_name(f"{out.name}.starts") if out is not None else None)
+    if cache.earlier:
+        typer.echo(f"{cache.path}: measurements with the same code, machine and options are not repeated")
+    saved = False
 
     def save(found: dict[str, Any]) -> None:
+        nonlocal saved
         if out is not None:
             write_whole(out, (json.dumps(found, indent=1) + "\n").encode())
+            saved = True
 
-    answers = Answers(out.with_name(f"{out.name}.starts") if out is not None else None)
-    if answers.kept:
-        typer.echo(
-            f"{answers.path} holds {len(answers.kept)} measurements of a benchmark that was interrupted. They count if "
-            "the code, the machine and the options are the same."
-        )
     try:
-        run_bench(parts or list(BENCH_PARTS), Bench(where, seconds, data_dir, typer.echo, starts, answers), save, earlier)
+        run_bench(parts or list(BENCH_PARTS), Bench(where, seconds, data_dir, typer.echo, starts, cache), save, earlier)
     except KeyboardInterrupt:
-        typer.echo(
-            f"Stopped. {f'The completed parts are in {out}.' if out and out.exists() else 'No part was completed.'}",
-            err=True,
-        )
-        if answers.path is not None and answers.path.exists():
-            typer.echo(f"Starts of the others are in {answers.path}: run the same command again to go on.", err=True)
+        kept = [f"completed parts are in {out}"] if saved else []
+        kept += [f"starts of an incomplete part in {cache.path}"] if cache.path is not None and cache.path.exists() else []
+        said = f"The {' and '.join(kept)}: run the same command again to go on." if kept else "Nothing was saved."
+        typer.echo(f"Stopped. {said}", err=True)
         raise typer.Exit(130) from None
 
 

@@ -15,6 +15,7 @@ from faustnet.losses.formulas import exact, goodness, marginal_contrastive_loss,
 from faustnet.losses.gradients import scaled_by_layer
 from faustnet.losses.projected import projected_tuplet_loss
 from faustnet.losses.shared_references import class_targets, loss_of_products
+from faustnet.system.customised import is_customised
 from faustnet.system.devices import has_triton
 
 
@@ -68,8 +69,10 @@ class Objective(nn.Module):
 
     @property
     def takes_projection(self) -> bool:
-        """Whether `projected` computes the loss: the only term is a `ReferenceTuplet`."""
-        return type(self) is Objective and [type(term) for term in self.terms] == [ReferenceTuplet]
+        """Whether `projected` computes the loss: the only term is a `ReferenceTuplet`, and a call would run no hooks."""
+        if type(self) is not Objective or [type(term) for term in self.terms] != [ReferenceTuplet]:
+            return False
+        return not is_customised(self) and not is_customised(self.terms[0])
 
     def projected(
         self,

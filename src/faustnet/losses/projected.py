@@ -72,7 +72,8 @@ class _ProjectedTuplet(torch.autograd.Function):
     def forward(
         ctx: Any, activation: Tensor, projection: Tensor, references: Tensor | None, labels: Tensor, *settings: Any
     ) -> Tensor:
-        loss, *gradients = _projected_tuplet(activation, projection, references, labels, *settings)
+        with torch.autocast(activation.device.type, enabled=False):
+            loss, *gradients = _projected_tuplet(activation, projection, references, labels, *settings)
         ctx.save_for_backward(*gradients)
         return loss
 

@@ -39,7 +39,7 @@ def loss_of_products(
     of the anchor is the same in all of its distances, so it cancels in p and is left out of z.
 
     Args:
-        products: Of the anchors and the references, which may be overwritten. (…, B, C · K)
+        products: Of the anchors and the references. (…, B, C · K)
         lengths: Squared lengths of the references. (…, C · K)
         target: Target of each class. (…, B, C)
         compared: Which classes are compared; None: all. (…, C)
@@ -55,7 +55,7 @@ def loss_of_products(
         by_z = log_p.exp().sub_(target)
     else:
         each = z.unflatten(-1, (columns, count))
-        log_shares = functional.log_softmax(each, dim=-1)
-        log_p = functional.log_softmax(each[..., 0] - log_shares[..., 0], dim=-1)  # from the logarithm of each class's sum
-        by_z = log_shares.exp_().mul_(log_p.exp().sub_(target).unsqueeze(-1)).flatten(-2)
+        sums = each.logsumexp(dim=-1)
+        log_p = functional.log_softmax(sums, dim=-1)
+        by_z = (each - sums.unsqueeze(-1)).exp_().mul_(log_p.exp().sub_(target).unsqueeze(-1)).flatten(-2)
     return (log_p * target).sum(dim=(-2, -1)) / -batch, by_z.mul_(2 * scale / batch)

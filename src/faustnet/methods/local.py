@@ -53,7 +53,12 @@ class LocalMethod(Method):
 
     @property
     def has_batched_loss(self) -> bool:
-        return type(self).batched_loss is not LocalMethod.batched_loss
+        return type(self).batched_loss is not LocalMethod.batched_loss and not self.has_layer_loss
+
+    @property
+    def has_layer_loss(self) -> bool:
+        """Whether a subclass computes the loss of a layer from its rows: then every layer is computed by itself."""
+        return type(self).layer_loss is not LocalMethod.layer_loss
 
     def loss_groups(self, batch: int) -> list[range]:
         """Return consecutive layers whose losses the sequential schedule computes together, by `batched_loss`. A layer by
@@ -64,7 +69,11 @@ class LocalMethod(Method):
 
     def layer_loss(self, number: int, rows: Structure, y: Tensor) -> tuple[Structure, Tensor]:
         """Pass rows through one layer, numbered from 0, and return what it passes on and its loss. The loss is one value, as
-        the method computes it: the gradient of a view would be multiplied by 1. (R, …), (B,) → (R, …), () or (1,)"""
+        the method computes it: the gradient of a view would be multiplied by 1. (R, …), (B,) → (R, …), () or (1,)
+
+        Overriding it is optional, too, for a loss that needs more than the embedding; batches are then not divided among
+        ranks.
+        """
         passed, embedding = self.network[number](rows)
         if type(self).local_loss is LocalMethod.local_loss:
             return passed, self.batched_loss(embedding.unsqueeze(0), y.unsqueeze(0), slice(number, number + 1))

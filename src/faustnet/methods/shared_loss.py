@@ -33,6 +33,10 @@ class SharedReferenceLoss(LocalMethod):
     def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
         return self.objective(embedding, y, self.mixing.own(y.shape[-1]))
 
+    @property
+    def has_layer_loss(self) -> bool:
+        return type(self).layer_loss is not SharedReferenceLoss.layer_loss
+
     def loss_groups(self, batch: int) -> list[range]:
         numbers = range(len(self.network))
         if any(self._projection(number, batch) is not None for number in numbers):
@@ -53,7 +57,7 @@ class SharedReferenceLoss(LocalMethod):
         own = type(self)
         if own.batched_loss is not SharedReferenceLoss.batched_loss or own.local_loss is not LocalMethod.local_loss:
             return None  # the loss of a subclass
-        weight = self.network[number].linear_head if self.objective.takes_projection else None
+        weight = self.network[number].head_weight if self.objective.takes_projection else None
         if weight is None or weight.device.type != "cpu":
             return None
         return weight if projection_saves(batch, self.references_per_step, weight) else None

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from faustnet.nn.modules import BatchNorm, ConvNorm, Convolution, Linear, max_pool, relu_norm, unit_rms
+from faustnet.nn.modules import BatchNorm, ConvNorm, Convolution, Linear, is_plain, max_pool, relu_norm, unit_rms
+from faustnet.system.customised import is_customised
 
 
 class DenseBody(nn.Module):
@@ -82,6 +83,12 @@ class ConvBody(nn.Module):
         if self.inner is not None and self.outer is not None:
             maps = self.outer(self.inner(maps), maps)
         return maps
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `with_means` does what a call does: all parts are this package's, without hooks."""
+        parts = [part for part in (self.entrance, self.inner, self.outer) if part is not None]
+        return not is_customised(self) and all(map(is_plain, parts))
 
     def with_means(self, maps: Tensor, side: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Return what a call returns, and its `average_pool`, whose gradient a GPU then need not spread over the pixels."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from faustnet.errors import FaustnetError
-from faustnet.nn.modules import ConvNorm, Linear, average_pool, pixel_mean
+from faustnet.nn.modules import ConvNorm, Linear, average_pool, is_plain, pixel_mean
 from faustnet.nn.structure import Structure, activation, as_vectors
 
 HEAD_SIDE = 8  # maximum height and width of the feature maps that a head convolves, by default
@@ -50,7 +50,8 @@ class ConvHead(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         """(R, channels, h, w) → (R, embedding)"""
         if self.first is not None and self.second is not None:
-            features = self.second.averaged(self.first(average_pool(maps, self.side)))
+            maps = self.first(average_pool(maps, self.side))
+            features = self.second.averaged(maps) if is_plain(self.second) else pixel_mean(self.second(maps))
         else:
             features = pixel_mean(maps)
         return features if self.projection is None else self.projection(features)

@@ -12,9 +12,10 @@ from torch.nn import functional
 from faustnet.errors import FaustnetError, require
 from faustnet.nn.bodies import ConvBody
 from faustnet.nn.heads import ConvHead, TokenHead
-from faustnet.nn.modules import BatchNorm, Linear, observed, unit_rows
+from faustnet.nn.modules import BatchNorm, Linear, unit_rows
 from faustnet.nn.row_shard import RowShard, ShardedBatchNorm
 from faustnet.nn.structure import Structure, activation, as_vectors, map_tensors, padding_mask
+from faustnet.system.customised import is_customised
 from faustnet.system.devices import has_triton
 
 LENGTHS = ("free", "unit", "learned")
@@ -90,13 +91,14 @@ class Layer(nn.Module):
         return embedding if self.passes_embedding else passed, self.append_prototypes(embedding)
 
     def _convolutions(self, rows: Tensor) -> tuple[ConvBody, ConvHead] | None:
-        """Return body and head if kernels of a GPU compute the means that the head takes together with the feature maps."""
+        """Return body and head if kernels of a GPU compute the means that the head takes together with the feature maps. All
+        modules that would not be called are this package's, without hooks."""
         body, head = self.body, self.head
-        if not self.training or type(body) is not ConvBody or type(head) is not ConvHead or head.first is None:
+        if not self.training or type(self) is not Layer or not has_triton(rows.device):
             return None
-        if not has_triton(rows.device) or observed(head) or any(map(observed, body.modules())):
+        if type(body) is not ConvBody or not body.is_plain or type(head) is not ConvHead or head.first is None:
             return None
-        return body, head
+        return None if is_customised(head) else (body, head)
 
     def embed(self, passed: Structure) -> Tensor:
         """Apply the head to what the body returned. (R, …) → (R, e)"""
@@ -151,14 +153,14 @@ class Layer(nn.Module):
         return self.head if isinstance(self.head, Linear) else getattr(self.head, "projection", None)
 
     @property
-    def linear_head(self) -> Tensor | None:
+    def head_weight(self) -> Tensor | None:
         """Weight of the head, (e, w), if embeddings are vectors times this weight and nothing else uses them while training:
         a loss may then be computed without them. Otherwise None."""
         head = self.head
         if type(self) is not Layer or type(head) is not Linear or head.bias is not None:
             return None
         changed = self.unit or self.passes_embedding or self.autocast_dtype is not None or head.compute_dtype is not None
-        return None if changed or observed(self) or observed(head) else head.weight
+        return None if changed or is_customised(self) or is_customised(head) else head.weight
 
     def set_shard(self, shard: RowShard | None) -> None:
         """Train on these rows of each batch; other ranks have the rest."""

@@ -8,14 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from faustnet.nn.row_shard import RowShard
+from faustnet.system.customised import is_customised
 from faustnet.system.devices import has_triton
 
 EPSILON = 1e-5  # added to a variance
-
-
-def observed(module: nn.Module) -> bool:
-    """Return whether a call of the module runs hooks."""
-    return any((module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks))
 
 
 class CastModule:
@@ -70,7 +66,7 @@ class BatchNorm(nn.Module):
 
     def forward(self, rows: Tensor, added: Tensor | None = None) -> Tensor:
         """Normalise, and add other rows before ReLU. (R, channels, …), the same shape → the same shape"""
-        if self._in_kernel(rows):
+        if self._uses_kernel(rows):
             from faustnet.nn import kernels
 
             return kernels.batch_norm_relu(rows, self.gain, self.offset, EPSILON, added)
@@ -78,11 +74,11 @@ class BatchNorm(nn.Module):
         rows = rows if added is None else rows + added
         return functional.relu(rows, inplace=True) if self.relu else rows
 
-    def with_means(self, maps: Tensor, added: Tensor | None, side: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    def with_means(self, maps: Tensor, side: tuple[int, int], added: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return what a call returns, and its `average_pool`. (R, channels, h, w) → the same shape, (R, channels, *side)"""
-        size = tuple(maps.shape[2:])
-        whole = size == side or size[0] % side[0] or size[1] % side[1]
-        if whole or not self._in_kernel(maps):
+        height, width = maps.shape[2:]
+        in_blocks = (height, width) != side and height % side[0] == 0 and width % side[1] == 0
+        if not in_blocks or not self._uses_kernel(maps):
             maps = self(maps, added)
             return maps, average_pool(maps, side)
         from faustnet.nn import kernels
@@ -91,13 +87,13 @@ class BatchNorm(nn.Module):
 
     def averaged(self, maps: Tensor) -> Tensor:
         """Return the `pixel_mean` of what a call returns. (R, channels, h, w) → (R, channels)"""
-        if not self._in_kernel(maps):
+        if not self._uses_kernel(maps):
             return pixel_mean(self(maps))
         from faustnet.nn import kernels
 
         return kernels.batch_norm_relu_mean(maps, self.gain, self.offset, EPSILON)
 
-    def _in_kernel(self, rows: Tensor) -> bool:
+    def _uses_kernel(self, rows: Tensor) -> bool:
         """Whether a kernel computes batch norm and ReLU of feature maps."""
         own = self.training and self.shard is None and self.relu
         return own and rows.dim() == 4 and rows.dtype != torch.float64 and has_triton(rows.device)
@@ -148,17 +144,23 @@ class ConvNorm(nn.Module):
 
     def with_means(self, maps: Tensor, side: tuple[int, int], added: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return what a call returns, and its `average_pool`."""
-        return self.norm.with_means(self._convolved(maps), added, side)
+        return self.norm.with_means(self._convolved(maps), side, added)
 
     def averaged(self, maps: Tensor) -> Tensor:
         """Return the `pixel_mean` of what a call returns. (R, inputs, h, w) → (R, outputs)"""
-        if observed(self) or observed(self.norm):
-            return pixel_mean(self(maps))
         return self.norm.averaged(self._convolved(maps))
 
     def _convolved(self, maps: Tensor) -> Tensor:
         maps = self.convolution(maps)
         return max_pool(maps) if self.pool else maps
+
+
+def is_plain(part: nn.Module) -> bool:
+    """Return whether this is a `ConvNorm` with a `BatchNorm`, no subclasses, without hooks: their other methods do what a
+    call does."""
+    if type(part) is not ConvNorm or type(part.norm) is not BatchNorm:
+        return False
+    return not is_customised(part) and not is_customised(part.norm)
 
 
 def max_pool(maps: Tensor) -> Tensor:

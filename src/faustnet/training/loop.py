@@ -64,15 +64,7 @@ class TrainingLoop:
         self.communicator.begin()
         self.device = train.labels.device
         self.batches = len(train.labels) // settings.batch_size  # in an epoch
-        if self.batches < 1 and not isinstance(train, StreamSource):
-            share = settings.validation
-            apart = f" without those that training.validation={share:g} keeps apart" if share else ""
-            raise FaustnetError(
-                f"training.batch_size must be at most the number of training images{apart}, {len(train.labels)}, got "
-                f"{settings.batch_size}: try {max(1, len(train.labels) // 2)}."
-            )
-        if settings.batch_size == 1 and method.network.has_batch_norm:
-            raise FaustnetError("training.batch_size must be at least 2 for networks with batch norm, got 1.")
+        self._check_batch_size()
         labels = train.labels.cpu()
         self.members = [(labels == label).nonzero()[:, 0] for label in labels.unique()] if settings.balance else None
         set_compute_dtype(method, settings.precision)
@@ -90,6 +82,18 @@ class TrainingLoop:
         losses = check_trainable(method, train, settings.batch_size)
         self.diagnosis = Diagnosis(method.learners, losses, held_out.labels, method.classes)
         self.schedule.enter(0)
+
+    def _check_batch_size(self) -> None:
+        size, images, share = self.settings.batch_size, len(self.train.labels), self.settings.validation
+        least = 2 if self.method.network.has_batch_norm else 1
+        if self.batches < 1 and not isinstance(self.train, StreamSource):
+            apart = f" without those that training.validation={share:g} keeps apart" if share else ""
+            advice = f": try {max(least, images // 2)}" if images >= least else ""
+            raise FaustnetError(
+                f"training.batch_size must be at most the number of training images{apart}, {images}, got {size}{advice}."
+            )
+        if size < least:
+            raise FaustnetError(f"training.batch_size must be at least 2 for networks with batch norm, got {size}.")
 
     def _schedule(self) -> Schedule:
         name, optimiser = self.settings.schedule, self.optimiser.create()

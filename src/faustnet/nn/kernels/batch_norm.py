@@ -185,7 +185,7 @@ def _by_maps(
 
 
 class _Saved(NamedTuple):
-    """What the backward pass needs."""
+    """Tensors saved for the backward pass."""
 
     maps: Tensor  # (R, channels, h, w)
     added: Tensor  # the same shape; `maps` if nothing was added
@@ -200,7 +200,7 @@ class _Saved(NamedTuple):
         maps, added, gain, offset, mean, scale = self
         by_output = by_output.contiguous(memory_format=torch.channels_last)
         channels, *size = maps.shape[1:]
-        block = [whole // parts for whole, parts in zip(size, by_output.shape[2:], strict=True)]
+        block = [pixels // blocks for pixels, blocks in zip(size, by_output.shape[2:], strict=True)]
         of = (*size, *block) if block != [1, 1] else (1, 1, 1, 1)  # one kernel for all sizes
         count, across = maps.numel() // channels, triton.cdiv(channels, CHANNELS)
         strip, strips = _strips(count)

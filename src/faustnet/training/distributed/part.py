@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, require
 from faustnet.methods import LocalMethod, Method
 from faustnet.nn.layers import Layer
 from faustnet.nn.row_shard import RowShard
@@ -85,6 +85,11 @@ class RankPart(NetworkPart):
     def __init__(self, method: Method, grid: RankGrid):
         if not isinstance(method, LocalMethod):
             raise FaustnetError(f"{method.name} trains its layers together, in one process: start it without torchrun.")
+        require(
+            not method.has_layer_loss or grid.row_ranks == 1,
+            f"{type(method).__name__} has a layer_loss of its own, so batches cannot be divided among ranks: divide the "
+            "layers (--parallel layers), or implement local_loss.",
+        )
         self.method, self.grid = method, grid
         costs = method.network.multiplications
         self.stages = balanced_stages(costs, grid.stages)
