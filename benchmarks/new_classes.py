@@ -65,8 +65,8 @@ print(sum(prediction.class_name == "9" for prediction in nines), "of", len(nines
 
 All FAUST methods support this. In every layer, the mean embedding of the examples becomes the reference of the new
 class. The scores of the other classes do not change. Without `--out`, `add-class` replaces the model of the run. The
-metrics of the run are not updated, so `faustnet report` and `faustnet export` then refuse the run; `evaluate`,
-`predict` and `play` accept it.
+metrics of the run are not updated, so `faustnet report` then refuses the run, and the model card of `faustnet export` names
+no accuracy; `evaluate`, `predict` and `play` accept it.
 
 ### Accuracy of new classes
 

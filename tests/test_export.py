@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -319,6 +320,24 @@ def test_the_file_says_what_it_is(run: Run, made: Exported) -> None:
     )  # fmt: skip
 
 
+def test_a_model_whose_classes_were_changed_is_exported_without_an_accuracy(run: Run, tmp_path: Path) -> None:
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    images = torch.randint(256, (5, 1, 8, 8), dtype=torch.uint8)
+    changed = run.model().remove_class("3").add_class("mine", images).rename_class("0", "null")
+    (folder / "model.safetensors").write_bytes(changed.to_bytes())
+    made = export_run(Run(folder), tmp_path / "model.onnx")
+    facts = metadata_of(made.path)
+    assert json.loads(facts["class_names"]) == ["null", "1", "2", "4", "5", "6", "7", "8", "9", "mine"]
+    assert facts["test_accuracy"] == ""
+    prediction = session_of(made.path.read_bytes()).run(["prediction"], {"images": images.numpy()})[0]
+    assert [changed.class_names[number] for number in prediction] == [one.class_name for one in changed.predict(images)]
+    card = made.card.read_text(encoding="utf-8")
+    assert "into 10 classes. Its classes were changed after training, and the accuracy with these classes was not" in card
+    assert "## Accuracy" not in card
+    assert "Accuracy differs" not in card
+    assert "\n\n\n" not in card
+
+
 @pytest.mark.usefixtures("converted")
 def test_files_that_are_there_are_kept_unless_forced(faustnet: Command, run: Run, tmp_path: Path) -> None:
     path, card = tmp_path / "model.onnx", tmp_path / "model.md"
@@ -440,7 +459,7 @@ def test_names_in_the_card_are_only_names(own_made: Exported) -> None:
     names = ["<script>alert(1)</script>", "a|b", "[x](http://y)", "**b** _i_ `c` ~~s~~", "![i](p)", "&amp; \\| \\", "#1"]
     found = rendered(own_made.card.read_text())
     assert [row[0] for row in found.rows if len(row) == 5][1:] == sorted(BAD_NAMES)
-    about = {"class_names": names, "metrics": metrics_of(np.eye(len(names), dtype=int) * 5)}
+    about = {"class_names": names, "measured": True, "metrics": metrics_of(np.eye(len(names), dtype=int) * 5)}
     found = rendered(render_card(BLANK | about))
     assert [row[0] for row in found.rows if len(row) == 5][1:] == names
     assert not found.tags & {"script", "a", "img", "s", "em", "b"}
@@ -469,7 +488,7 @@ def metrics_of(confusion: np.ndarray) -> Table:
 
 def test_the_card_counts_by_class_and_by_pair() -> None:
     confusion = np.array([[8, 2, 0], [0, 0, 0], [5, 1, 4]])
-    card = render_card(BLANK | {"class_names": ["a", "b", "c"], "metrics": metrics_of(confusion)})
+    card = render_card(BLANK | {"class_names": ["a", "b", "c"], "measured": True, "metrics": metrics_of(confusion)})
     rows = rendered(card).rows
     assert [row for row in rows if len(row) == 5][1:] == [
         ["a", "0", "10", "80.0%", "61.5%"], ["b", "1", "0", "–", "0.0%"], ["c", "2", "10", "40.0%", "100.0%"],
@@ -478,7 +497,7 @@ def test_the_card_counts_by_class_and_by_pair() -> None:
     assert pairs == [["c", "a", "5", "50.0%"], ["a", "b", "2", "20.0%"], ["c", "b", "1", "10.0%"]]
     assert "from 40.0% to" in card
     assert "No test image is misclassified" in render_card(
-        BLANK | {"class_names": ["a", "b"], "metrics": metrics_of(np.eye(2, dtype=int))}
+        BLANK | {"class_names": ["a", "b"], "measured": True, "metrics": metrics_of(np.eye(2, dtype=int))}
     )
 
 

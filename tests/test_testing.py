@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError
-from faustnet.methods import METHODS, Method
+from faustnet.methods import METHODS, FaustRepresentative, Method
 from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.heads import TokenHead
 from faustnet.nn.layers import Layer
@@ -185,6 +185,16 @@ class Constant(OwnMethod):
         return 0 * super().local_loss(embedding, y, layer) + 1
 
 
+class Unaveraged(OwnMethod):
+    def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
+        return super().local_loss(embedding, y, layer) + embedding[: len(y), 0]
+
+
+class UnaveragedBatched(FaustRepresentative):
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        return super().batched_loss(embedding, y, layers).unsqueeze(1) + embedding[:, : y.shape[1], 0]
+
+
 class Transposed(OwnMethod):
     def scores(self, x: Tensor) -> Tensor:
         return super().scores(x).transpose(0, 1)
@@ -208,6 +218,8 @@ class OwnTied(OwnMethod):
         (Forgetful, "state_dict of own-method does not contain everything that prediction needs"),
         (Remembering, "changes its buffer vectors in a step"),
         (Constant, "did not fall"),
+        (Unaveraged, r"Unaveraged\.local_loss must return one value, \(\), got \(20,\): average over the batch"),
+        (UnaveragedBatched, r"one value per layer, \(1,\), got \(1, 20\)"),
         (Transposed, "scores of own-method must have shape"),
         (OwnTied, "linear.weight is shared with another layer"),
     ],

@@ -47,7 +47,8 @@ class Exported:
 
 
 def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
-    """Write the model of a finished run to an .onnx file, and a model card to the .md file of the same name."""
+    """Write the model of a finished run to an .onnx file, and a model card to the .md file of the same name. If its classes
+    were changed after training, both name no accuracy."""
     card = path.with_suffix(".md")
     require(path.suffix.lower() == ".onnx", f"The name of the ONNX file must end in .onnx, got {path}.")
     killed = partials(path)  # of an earlier export, which may have written its card already
@@ -55,8 +56,9 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
         require(force or not old.exists(), f"{old} already exists: choose another name, or overwrite it with --force.")
     for name in PACKAGES:
         _imported(name)
-    model, metrics, made = run.model_as_trained(), run.metrics, run.environment
-    content, multiplications = to_onnx(model, metrics["test_accuracy"])
+    model, metrics, made = run.model(), run.metrics, run.environment
+    measured = run.covers_classes(model)
+    content, multiplications = to_onnx(model, metrics["test_accuracy"] if measured else None)
     difference, seconds = check(content, model)
     about = {
         "file": path.name,
@@ -70,6 +72,7 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
         "recipe": as_table(model.recipe),
         "recipe_file": _recipe_file(model),
         "metrics": metrics,
+        "measured": measured,
         "environment": made,
         "multiplications": multiplications,
         "size": len(content),
@@ -86,9 +89,9 @@ def export_run(run: Run, path: Path, *, force: bool = False) -> Exported:
     return Exported(path, card, len(content), difference)
 
 
-def to_onnx(model: Model, test_accuracy: float) -> tuple[bytes, int]:
+def to_onnx(model: Model, test_accuracy: float | None) -> tuple[bytes, int]:
     """Convert a model, which must be on the CPU. Return the contents of an ONNX file and the number of multiplications for
-    one image."""
+    one image. The entry of an unknown accuracy is empty."""
     import onnx
     import onnx_ir
 
@@ -107,7 +110,7 @@ def to_onnx(model: Model, test_accuracy: float) -> tuple[bytes, int]:
         voters=json.dumps(model.method.voters),
         shape=json.dumps(model.shape),
         recipe=_recipe_file(model),
-        test_accuracy=str(test_accuracy),
+        test_accuracy="" if test_accuracy is None else str(test_accuracy),
     )
     if model.tokeniser:
         graph.metadata_props[TOKENISER] = model.tokeniser.definition

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from faustnet.errors import require
 from faustnet.methods.base import Method
 from faustnet.methods.source import Source
 from faustnet.nn.structure import Structure, detached
@@ -76,8 +77,23 @@ class LocalMethod(Method):
         """
         passed, embedding = self.network[number](rows)
         if type(self).local_loss is LocalMethod.local_loss:
-            return passed, self.batched_loss(embedding.unsqueeze(0), y.unsqueeze(0), slice(number, number + 1))
-        return passed, self.local_loss(embedding, y, number)
+            losses = self.batched_loss(embedding.unsqueeze(0), y.unsqueeze(0), slice(number, number + 1))
+            return passed, self.checked_losses(losses, 1)
+        loss = self.local_loss(embedding, y, number)
+        require(
+            loss.dim() == 0,
+            f"{type(self).__name__}.local_loss must return one value, (), got {tuple(loss.shape)}: average over the batch.",
+        )
+        return passed, loss
+
+    def checked_losses(self, losses: Tensor, count: int) -> Tensor:
+        """Return what `batched_loss` has returned for n layers, or raise an error if its shape is not (n,)."""
+        require(
+            losses.shape == (count,),
+            f"{type(self).__name__}.batched_loss must return one value per layer, ({count},), got "
+            f"{tuple(losses.shape)}: average over the batch.",
+        )
+        return losses
 
     def variants(self, x: Tensor) -> Tensor:
         """Return all V rows that each image can become, so that activations can be cached. (B, …) → (B · V, …)"""

@@ -21,7 +21,8 @@ SPECIAL = re.compile(r"([\\`*_{}\[\]|~$@:#!^=])")  # characters with a meaning i
 def render_card(about: dict[str, Any]) -> str:
     """Return the card of a model that `export_run` describes, as Markdown."""
     confusion = about["metrics"]["confusion"]
-    by_class, errors = _by_class(confusion, about["class_names"]), _errors(confusion, about["class_names"])
+    measured = (confusion, about["class_names"]) if about["measured"] else ([], [])
+    by_class, errors = _by_class(*measured), _errors(*measured)
     return _template().render(
         about,
         dataset=TITLES.get(about["recipe"]["dataset"], about["dataset"]),

@@ -141,16 +141,19 @@ class Run:
     def model_as_trained(self, device: torch.device = torch.device("cpu")) -> Model:
         """Return the model. It is an error if its classes were changed after training, except for their names, because the
         metrics are those of the trained ones."""
-        model, metrics = self.model(device), self.metrics
-        self._check(METRICS, metrics["voters"] == model.method.voters)
-        grown = len(model.class_names) > len(metrics["confusion"])
-        if grown or len(model.class_names) < len(metrics["confusion"]) or not model.class_history.as_trained:
-            how = "added to" if grown else "changed in"
+        model = self.model(device)
+        if not self.covers_classes(model):
+            how = "added to" if len(model.class_names) > len(self.metrics["confusion"]) else "changed in"
             raise FaustnetError(
                 f"Classes were {how} the model in {self.folder} after training, and the metrics do not cover them: "
-                "use 'faustnet evaluate', or change classes in a copy with --out, for example of 'faustnet add-class'."
+                "use 'faustnet evaluate', or undo the changes with 'faustnet undo-classes'."
             )
         return model
+
+    def covers_classes(self, model: Model) -> bool:
+        """Return whether the metrics are those of all classes of this run's model, which may have been renamed."""
+        self._check(METRICS, self.metrics["voters"] == model.method.voters)
+        return len(model.class_names) == len(self.metrics["confusion"]) and model.class_history.as_trained
 
     def read(self, name: str, kind: type[Any] = dict) -> Any:
         """Return the contents of one of the JSON files, which must be of this type."""

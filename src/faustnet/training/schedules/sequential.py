@@ -131,7 +131,8 @@ class Sequential(Schedule):
         assert isinstance(self.method, LocalMethod)
         layers = slice(end - len(embeddings), end)
         together = torch.stack(embeddings) if len(embeddings) > 1 else embeddings[0].unsqueeze(0)
-        return self.method.batched_loss(together, y.expand(len(embeddings), -1), layers)
+        losses = self.method.batched_loss(together, y.expand(len(embeddings), -1), layers)
+        return self.method.checked_losses(losses, len(embeddings))
 
     def _changes(self) -> list[Tensor]:
         return [*self.method.parameters(), *self.method.buffers(), *self.updates.changes()]
