@@ -145,11 +145,9 @@ def write(path: Path) -> None:
 
 def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:
     """Return the best trial and the number of trials of every study with results. Where trials were drawn for equal tuning,
-    the others do not count, once all drawn trials of the study and of its twins have ended."""
+    the others do not count, once all drawn trials of the study and of its twins have an accuracy."""
     equal = [trial for trial in trials if trial.get("tuning") == EQUAL]
-    unfinished = {
-        original(trial["study"]) for trial in equal if trial["validation_accuracy"] is None and "failed" not in trial
-    }
+    unfinished = {original(trial["study"]) for trial in equal if trial["validation_accuracy"] is None}
     drawn = {trial["study"] for trial in equal if original(trial["study"]) not in unfinished}
     measured: dict[str, list[Trial]] = {}
     for trial in trials:

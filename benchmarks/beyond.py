@@ -14,7 +14,7 @@ from faustnet.reproduce.ablation import TABLE as ABLATION
 from faustnet.reproduce.best import LOCAL, in_order
 from faustnet.reproduce.best import TABLE as BEST
 from faustnet.runs.recipes import shipped_recipe
-from trials import LEARNING_RATE, best_of
+from trials import EQUAL, best_of
 
 KINDS = {"mlp": "MLP", "cnn": "CNN", "cwc": "CwC", "trifecta": "the Trifecta"}  # by the first part of a recipe's name
 # Published test accuracies in % of networks whose layers are trained by local losses: data set, kind of network or method,
@@ -74,10 +74,10 @@ convolutions.{chosen}"""
 CHOSEN = """
 
 All recipes were chosen on validation images by `python benchmarks/best.py run results/best-study.json`; this file has
-every trial. Most trials are shorter than the final training. Number of trials: {counts}."""
+every trial. Most trials are shorter than the final training. Number of trials in the file: {counts}."""
 AT_THE_EDGE = """
 
-For these twins, the best learning rate was the lowest or the highest that was tried, so a better one may exist outside
+For these recipes, the best learning rate was the lowest or the highest that was tried, so a better one may exist outside
 the tried range: {names}."""
 NOTES = {  # by recipe: decisions made after test results were known, and other limitations
     "cifar10/mlp-mixup": """The recipe cifar10/mlp was added after test results were known. At first, cifar10/mlp-mixup had
@@ -191,7 +191,7 @@ def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) ->
     edges = ", ".join(
         cell["name"]
         for cell in in_order(cells)
-        if cell["role"] != LOCAL and cell["tuning"] == LEARNING_RATE and at_the_edge(studies.get(cell["name"], []))
+        if (cell["tuning"] == EQUAL or cell["role"] != LOCAL) and at_the_edge(_compared(cell, studies))
     )
     chosen = (CHOSEN.format(counts=counts) if counts else "") + (AT_THE_EDGE.format(names=edges) if edges else "")
     by_name = {cell["name"]: cell for cell in cells}
@@ -207,6 +207,12 @@ def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) ->
 def _note(note: str, cell: dict[str, Any]) -> str:
     widths = shipped_recipe(f"best/{cell['name']}")["network"]["widths"]
     return note.format(epochs=cell["epochs"], layers=len(widths))
+
+
+def _compared(cell: dict[str, Any], studies: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the trials that a recipe was chosen from."""
+    equal = cell["tuning"] == EQUAL
+    return [trial for trial in studies.get(cell["name"], []) if (trial.get("tuning") == EQUAL) == equal]
 
 
 def at_the_edge(trials: list[dict[str, Any]]) -> bool:

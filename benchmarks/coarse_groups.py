@@ -27,7 +27,7 @@ from faustnet.report.table1 import ours, over_seeds
 from faustnet.report.tables import markdown
 from faustnet.reproduce.best import difference
 from faustnet.reproduce.jobs import on_validation
-from faustnet.reproduce.results import grouped, mean_and_std, write_lines
+from faustnet.reproduce.results import grouped, mean_and_std
 from faustnet.reproduce.worker import cached_data
 from faustnet.runs.own import OwnMethod
 from faustnet.runs.recipes import Recipe, as_table, changed, differences, read_recipe, recipe_from
@@ -35,7 +35,7 @@ from faustnet.runs.session import set_up
 from faustnet.system.devices import choose_device
 from faustnet.system.environment import environment
 from faustnet.training.evaluation import accuracy, all_scores
-from trials import read, results_of
+from trials import add_row, read, results_of
 
 HEADING = "## Groups of classes as targets of the early layers"
 SECTION = """{heading}
@@ -192,7 +192,7 @@ def run(path: Path, base: tuple[str, Recipe], groups: list[int], layers: Sequenc
         if (count, seed) not in done
     ]
     for _, row in results_of(measure, missing, [1] * len(missing), how["jobs"], how["seconds"]):
-        write_lines(path, [*read(path), {"base": name, **row}])
+        add_row(path, {"base": name, **row}, ("epochs", "coarse_layers", "seed"))
         print(
             f"{row['coarse_layers']} layers learn groups, seed {row['seed']}: {row['validation_accuracy']:.2%}, all layers "
             f"{row['last_layers_accuracy'][0]:.2%} ({row['seconds']} s)",

@@ -134,8 +134,12 @@ def run(path: Path, jobs: int, device: str, seconds: float) -> None:
     trained again by the next call."""
     waiting = sorted((one for one in read(path) if one["validation_accuracy"] is None), key=lambda one: one["number"])
     calls = [(trial_recipe(trial), device) for trial in waiting]
+    failed = 0
     for number, result in results_of(measure, calls, [1] * len(calls), jobs, seconds):
+        failed += result["validation_accuracy"] is None
         print(line(record(path, waiting[number], result)), flush=True)
+    if failed:
+        raise SystemExit(f"{failed} trials failed; {path} has the reasons, and the same command trains them again.")
 
 
 def measure(recipe: Recipe, device: str) -> dict[str, Any]:
@@ -210,8 +214,11 @@ def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:
 
 
 def write(path: Path, epochs: int) -> None:
-    found = {}
-    for method, (best, count) in chosen(read(path)).items():
+    trials, found = read(path), {}
+    missing = sum(trial["validation_accuracy"] is None for trial in trials)
+    if missing:
+        raise FaustnetError(f"{missing} of {len(trials)} trials in {path} have no result: run them first.")
+    for method, (best, count) in chosen(trials).items():
         write_recipe(RECIPES / FAMILY / DATASET / f"{method}.toml", recipe_text(best, count, epochs))
         found[f"{DATASET}/{method}"] = choice(best, count)
     write_recipe(RECIPES / FAMILY / CHOICES, json.dumps(found, indent=1) + "\n")
@@ -248,20 +255,20 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--trials", type=int, default=6, help="trials of each method")
-    parser.add_argument("--epochs", type=int, default=8, help="epochs of each trial, or of the recipes to write")
+    parser.add_argument("--epochs", type=int, help="epochs of each trial, 8, or of the recipes to write, 20")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no new trial after this time")
     given = parser.parse_args()
     try:
         if given.verb == "draw":
-            draw(given.file, given.trials, given.epochs, given.methods.split(","))
+            draw(given.file, given.trials, given.epochs or 8, given.methods.split(","))
         elif given.verb == "run":
             run(given.file, given.jobs, choose_device(given.device).type, given.seconds)
         elif given.verb == "show":
             show(given.file)
         else:
-            write(given.file, given.epochs)
+            write(given.file, given.epochs or 20)
     except FaustnetError as error:
         raise SystemExit(str(error)) from None
 

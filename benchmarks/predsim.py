@@ -24,13 +24,13 @@ from faustnet.data import DataSet
 from faustnet.report.table1 import ours
 from faustnet.report.tables import markdown
 from faustnet.reproduce.best import difference
-from faustnet.reproduce.results import grouped, percent, write_lines
+from faustnet.reproduce.results import grouped, percent
 from faustnet.reproduce.worker import cached_data
 from faustnet.runs.recipes import Recipe, changed, read_recipe, recipe_from
 from faustnet.runs.session import set_up
 from faustnet.system.devices import choose_device
 from faustnet.system.environment import environment
-from trials import read, results_of
+from trials import add_row, read, results_of
 
 RECIPE = Path(__file__).with_suffix(".toml")
 SIMILARITY = 0.99  # weight of the similarity matching loss
@@ -174,7 +174,7 @@ def run(path: Path, base: Recipe, seeds: int, jobs: int, device: str, seconds: f
         if (code, base.dataset, base.training.epochs, seed) not in done
     ]
     for _, row in results_of(measure, missing, [1] * len(missing), jobs, seconds):
-        write_lines(path, [*read(path), row])
+        add_row(path, row, ("code", "dataset", "epochs", "seed"))
         print(f"{row['code']:8} seed {row['seed']} {row['test_accuracy']:.2%} {row['seconds']} s", flush=True)
 
 

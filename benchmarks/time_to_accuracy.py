@@ -88,6 +88,8 @@ def main() -> None:
     commit = found["environment"]["commit"]
     known = {run_of(line) for line in found["runs"] if line["environment"]["commit"] == commit}
     wanted = [(arm, int(epochs)) for arm, epochs in (one.split(":") for one in given.only)]
+    if min(epochs for _, epochs in wanted) < 2:
+        parser.error("--only needs at least 2 epochs: the first one is measured by itself")
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     missing = [(*one, seed) for seed in seeds for one in wanted if (*one, seed) not in known]
     for arm in dict.fromkeys(arm for arm, _, _ in missing):

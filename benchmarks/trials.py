@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import torch
 
 from faustnet.reproduce.results import write_lines, writing_to
-from faustnet.reproduce.worker import cached_data
+from faustnet.reproduce.worker import cached_data, end_with_parent
 from faustnet.runs.recipes import Recipe
 from faustnet.runs.session import set_up
 from faustnet.system.environment import environment
@@ -74,10 +74,12 @@ def results_of(
     function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], slots: Sequence[int], jobs: int, seconds: float
 ) -> Iterator[tuple[int, Any]]:
     """Call a function with each of these arguments, in processes, and yield the number and the result of each call as they
-    end. A call takes some of `jobs` slots. None is begun after the given seconds."""
+    end. A call takes some of `jobs` slots. None is begun after the given seconds. If some calls fail, the others go on, and
+    then the first error is raised."""
     end, begun = time.monotonic() + seconds, 0
     running: dict[Future[Any], int] = {}
-    with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+    errors: list[BaseException] = []
+    with ProcessPoolExecutor(jobs, get_context("spawn"), begin_worker) as pool:
         while True:
             while begun < len(calls) and time.monotonic() < end:
                 if sum(slots[number] for number in running.values()) + slots[begun] > jobs:
@@ -85,9 +87,28 @@ def results_of(
                 running[pool.submit(function, *calls[begun])] = begun
                 begun += 1
             if not running:
-                return
+                break
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                yield running.pop(future), future.result()
+                number, error = running.pop(future), future.exception()
+                if error is None:
+                    yield number, future.result()
+                else:
+                    errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def begin_worker() -> None:
+    """Use one thread, and end with the process that started this one, on Linux."""
+    torch.set_num_threads(1)
+    end_with_parent()
+
+
+def add_row(path: Path, row: Trial, keys: Sequence[str]) -> None:
+    """Add a row to a file, in place of one with the same values of `keys`. Other programs may have added rows."""
+    with writing_to(path.parent):
+        others = [other for other in read(path) if any(other[key] != row[key] for key in keys)]
+        save(path, [*others, row])
 
 
 def record(path: Path, trial: Trial, result: Result) -> Trial:

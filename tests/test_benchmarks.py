@@ -1,6 +1,7 @@
 """The search for the strongest recipes, and the pages that go past the paper."""
 
 import json
+import math
 import sys
 import tomllib
 from pathlib import Path
@@ -17,6 +18,7 @@ from conftest import run_to_end
 from faustnet.data import DataSet
 from faustnet.runs.recipes import Recipe, changed, dotted, recipe_from, shipped_recipe
 from faustnet.runs.session import set_up
+from trials import add_row, results_of
 
 SMALL = ("network.widths=[24,16]", "network.embedding=8", "training.batch_size=64")
 
@@ -131,7 +133,7 @@ def test_the_strongest_recipes_stand_beside_their_twins_and_the_records(tmp_path
     assert "| cifar10/mlp-plain | 60.00 ± 0.10 | – | – | 2 | 1,234,567 |" in past
     assert past.index("| mnist/cnn") < past.index("| cifar10/mlp |"), "in the paper's order"
     assert "1 to 3 seeds" in past
-    assert past.endswith("Number of trials: cifar10/mlp 2.")
+    assert past.endswith("Number of trials in the file: cifar10/mlp 2.")
     rows = {row.split(" | ")[0]: row for row in local.splitlines() if row.startswith("| ")}
     assert len(rows) == 2 + len(beyond.RECORDS)
     (mlp,) = (row for words, row in rows.items() if "CIFAR-10, MLP" in words)
@@ -282,9 +284,29 @@ def test_all_arms_of_equal_tuning_get_the_same_draws_and_only_these_count(
         "one is missing"
     )
     trials[-1]["failed"] = "It had no memory."
-    assert best.chosen(trials)["digits/mlp-deep-supervision"][1] == 3
+    assert best.chosen(trials).keys() == {"digits/mlp"}, "the arms would have different numbers of trials"
     trials[-1]["validation_accuracy"] = 0.12
     chosen = best.chosen(trials)
     assert {study: (trial["number"], count) for study, (trial, count) in chosen.items()} == {
         "digits/mlp": (4, 4), "digits/mlp-backprop": (3, 4), "digits/mlp-deep-supervision": (3, 4),
     }  # fmt: skip
+
+
+def fail_at_two(number: int) -> int:
+    if number == 2:
+        raise ValueError("two")
+    return 10 * number
+
+
+def test_other_calls_go_on_if_one_fails() -> None:
+    found: list[tuple[int, int]] = []
+    with pytest.raises(ValueError, match="two"):
+        found.extend(results_of(fail_at_two, [(number,) for number in (1, 2, 3, 4)], [1] * 4, 2, math.inf))
+    assert sorted(found) == [(0, 10), (2, 30), (3, 40)]
+
+
+def test_a_row_replaces_the_one_of_the_same_run(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "rows.json"
+    for seed, accuracy in ((0, 0.5), (1, 0.6), (0, 0.7)):
+        add_row(file, {"code": "plain", "seed": seed, "accuracy": accuracy}, ("code", "seed"))
+    assert [(row["seed"], row["accuracy"]) for row in json.loads(file.read_text())] == [(1, 0.6), (0, 0.7)]

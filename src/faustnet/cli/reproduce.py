@@ -238,7 +238,7 @@ def best(
     from faustnet.reproduce.best import TABLE, best_jobs
 
     table_jobs = best_jobs(None if names is None else _names(names), seeds, twins=twins)
-    two = " Where a cell has two numbers, the second is the backprop twin's." if twins else ""
+    two = " Several numbers in a cell are those of the columns before, in their order." if twins else ""
     training.tabulate(TABLE, table_jobs, f"Test accuracy in %, mean ± standard deviation.{two}")
 
 

@@ -177,7 +177,7 @@ def _check(spec: JobSpec, claim: Claim, progress: StoppableProgress) -> None:
 def answer(spec: JobSpec, job: Job) -> Outcome:
     """Attempt a job in a worker, and return every error that the command can report to its user."""
     if spec.parent is not None:
-        _end_with_parent()
+        end_with_parent()
     outcome = _guarded_attempt(spec, job)
     if spec.parent not in (None, os.getppid()):
         os._exit(1)  # the command is gone, and nobody would end this worker
@@ -203,7 +203,8 @@ def _guarded_attempt(spec: JobSpec, job: Job) -> Outcome:
         return Outcome(job, Status.STOPPED)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Let this process get SIGTERM when its parent ends, on Linux."""
     if sys.platform == "linux":
         import ctypes
 
