@@ -17,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
+import faustnet as library
 from conftest import Answer, run_to_end
 from faustnet.data import DataSet, Images, StoredPixels, load_data, make_shards, shard_writer, stored_pixels
 from faustnet.errors import FaustnetError
@@ -303,6 +304,31 @@ def test_one_command_at_a_time_makes_shards_of_a_name(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
         "classes.txt", "x-00000.npy", "x-00000.npy", "y-00000.npy", "y-00000.npy"
     ]  # fmt: skip
+
+
+def test_shards_of_a_table_are_rows_and_train_like_the_table(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    for columns, dtype in ((12, np.float32), (3, np.float32), (1, np.float32), (12, np.uint8)):
+        x = (random.random((90, columns)) * 50 + 40 * y[:, None]).astype(dtype)
+        source, folder = tmp_path / f"{columns}-{x.dtype}.npz", tmp_path / f"{columns}-{x.dtype}"
+        np.savez(source, x_train=x, y_train=y, x_test=x[:30], y_test=y[:30])
+        made, table = make_shards(str(source), folder), load_data(str(source))
+        assert np.array_equal(np.load(folder / "train" / "x-00000.npy"), x)
+        assert made.train.shape == table.train.shape == (columns, 1, 1)
+        runs = [library.train({**SMALL, "dataset": str(data)}, f"{folder}-{data.name}-run") for data in (source, folder)]
+        one, other = (run.model() for run in runs)
+        states = one.method.state_dict(), other.method.state_dict()
+        assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+        assert runs[0].metrics["confusion"] == runs[1].metrics["confusion"]
+        assert one.predict(x[:5]) == other.predict(x[:5])
+
+
+def test_shards_with_the_channels_last_are_read_as_before(tmp_path: Path) -> None:
+    """A table that an earlier version wrote as (n, columns, 1, 1) looks like images of one channel."""
+    x = np.random.default_rng(0).random((12, 7, 1, 1)).astype(np.float32)
+    folder = write(tmp_path, **{"train/x-0": x[:7], "train/x-1": x[7:], "test/x-0": x})
+    assert load_data(str(folder)).train.shape == (1, 7, 1)
 
 
 def test_shards_are_made_and_used_by_commands(

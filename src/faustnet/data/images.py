@@ -18,6 +18,11 @@ DIGEST_IMAGES = 100  # images, at most, that the digest of a set is computed fro
 EXACT = 2**24 // 255**2  # number of squared bytes whose sum is exact in float32
 
 
+def is_table(shape: Sequence[int]) -> bool:
+    """Return whether samples of this shape are rows of a table, (columns, 1, 1) or (columns,)."""
+    return len(shape) == 1 or tuple(shape[1:]) == (1, 1)
+
+
 @dataclass(frozen=True)
 class Images:
     """Images and their labels. A table of numbers is represented as one-pixel images with one channel for each column, and

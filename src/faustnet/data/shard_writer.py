@@ -15,7 +15,7 @@ import torch
 
 from faustnet.data.image_file import read_image
 from faustnet.data.image_folder import ClassFiles, FileErrors, ImageFolder
-from faustnet.data.images import DataSet, Images
+from faustnet.data.images import DataSet, Images, is_table
 from faustnet.data.shard_reader import CLASSES, PARTS, load_shards
 from faustnet.errors import FaustnetError, require
 from faustnet.system.files import is_partial, sync_folder, write_whole, writing
@@ -34,7 +34,7 @@ class _Part:
     count: int
     image_bytes: int
     digest: str  # changes with the images
-    read: Callable[[int, int], tuple[np.ndarray, np.ndarray]]  # readable images (m, c, h, w), labels (m,): from, to before
+    read: Callable[[int, int], tuple[np.ndarray, np.ndarray]]  # readable images or rows (m, …), labels (m,): from, to before
 
 
 def shard_folder(found: ImageFolder, folder: Path, on_images: OnImages) -> tuple[str, ...]:
@@ -53,7 +53,10 @@ def shard_images(data: DataSet, folder: Path, on_images: OnImages) -> None:
 def _part_of_images(images: Images) -> _Part:
     def read(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         some = images.take(torch.arange(start, stop))
-        return some.all_pixels.numpy(), some.labels.numpy()
+        pixels = some.all_pixels.numpy()
+        if is_table(images.shape):  # (m, columns, 1, 1) would be read as images with the channels last
+            pixels = pixels.reshape(len(some), -1)
+        return pixels, some.labels.numpy()
 
     return _Part(len(images), math.prod(images.shape) * images.pixels.dtype.itemsize, images.digest(), read)
 

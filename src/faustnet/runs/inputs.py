@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from faustnet.data import Images, Tokeniser, image_pixels, read_image
+from faustnet.data.images import is_table
 from faustnet.data.tokens import check_ids
 from faustnet.errors import FaustnetError, require
 
@@ -69,8 +70,7 @@ def _pixels(given: Any, model: "Model") -> Tensor:
         raise FaustnetError(
             f"pixels must be a tensor or an array, or images of Pillow and paths of image files ({error})."
         ) from None
-    is_table = len(shape) == 1 or shape[1:] == (1, 1)
-    if pixels.dim() == 2 and is_table:
+    if pixels.dim() == 2 and is_table(shape):
         pixels = pixels.reshape(len(pixels), -1, *shape[1:])
         pixels = pixels.float() if pixels.dtype == torch.uint8 and not model.of_bytes else pixels
     elif pixels.dim() == 3 and shape[0] == 1:
