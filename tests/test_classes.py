@@ -153,8 +153,12 @@ def test_what_cannot_become_a_class_is_refused(runs: dict[str, Run], examples: t
             model.add_class(name, pixels)
     with pytest.raises(FaustnetError, match="kind must be mean or k-means or examples, got 'medain'"):
         model.add_class("six", examples, "medain")
-    with pytest.raises(FaustnetError, match="not finite"):
+    with pytest.raises(FaustnetError, match="pixels must contain finite values only"):
         replace(model, of_bytes=False).add_class("six", examples / torch.tensor(0.0))
+    assert model.scaling is not None
+    narrow = replace(model, of_bytes=False, scaling=replace(model.scaling, deviation=model.scaling.deviation / 1e30))
+    with pytest.raises(FaustnetError, match="The examples of 'six' contain values that are not finite or too large"):
+        narrow.add_class("six", examples * 1e30)
     other = trained("backprop", tmp_path / "run", load_data("digits")).model()
     with pytest.raises(FaustnetError, match="Adding a class needs a FAUST model, got backprop"):
         other.add_class("six", examples)

@@ -1,5 +1,6 @@
 """What `Model.predict` takes: images of Pillow, image files, and arrays with channels last."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +91,43 @@ def test_files_are_for_models_of_bytes(tmp_path: Path, digits: DataSet) -> None:
     with pytest.raises(FaustnetError, match="Image files have pixels from 0 to 255, but this model was trained on other"):
         model.predict(Image.new("L", (8, 8)))
     assert len(model.predict(x.permute(0, 2, 3, 1).numpy())) == len(y)
+
+
+@pytest.fixture(scope="module")
+def table() -> np.ndarray:
+    """Rows of a table with small values. (120, 12)"""
+    return (np.random.default_rng(0).normal(size=(120, 12)) + np.arange(120)[:, None] % 3) / 1000
+
+
+@pytest.fixture(scope="module")
+def table_model(tmp_path_factory: pytest.TempPathFactory, table: np.ndarray) -> Model:
+    recipe = {"network": {"widths": [16], "embedding": 8}, "training": {"epochs": 3, "batch_size": 32}}
+    folder = tmp_path_factory.mktemp("runs") / "table"
+    return faustnet.train(recipe, folder, data=(table, np.arange(120) % 3), device="cpu").model()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300])
+def test_values_that_are_not_finite_are_refused(value: float, table_model: Model, table: np.ndarray) -> None:
+    broken = table.copy()
+    broken[7, 3] = value
+    for call in (
+        table_model.predict,
+        table_model.scores,
+        table_model.calibrate,
+        lambda x: table_model.predict_early(x, 0.1),
+        lambda x: table_model.add_class("new", x),
+    ):
+        with pytest.raises(
+            FaustnetError, match="pixels must contain finite values only, got NaN, infinity or values beyond"
+        ):
+            call(broken)
+    large = torch.full((4, 12), 60_000.0, dtype=torch.float16)  # whose sum in this type is infinite
+    assert len(table_model.predict(large)) == 4
+
+
+def test_a_threshold_is_finite(table_model: Model, table: np.ndarray) -> None:
+    assert math.isfinite(table_model.calibrate(table).threshold or math.nan)
+    with pytest.raises(
+        FaustnetError, match="The threshold must be finite, got nan: scale the pixels like the training data"
+    ):
+        table_model.calibrate(np.full((5, 12), 1e38, np.float32))

@@ -1,6 +1,7 @@
 """The contract of a method: what is fed in, each layer's loss, how a class is predicted."""
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ def check_network(network: Network, classes: int) -> None:
 
 def all_finite(values: Tensor) -> bool:
     """Return whether no value is NaN or infinite. One sum tells it, unless the sum itself overflows."""
-    return bool(values.sum().isfinite()) or bool(values.isfinite().all())
+    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
 
 
 @cache

@@ -14,6 +14,7 @@ from faustnet.data import Images, Tokeniser, image_pixels, read_image
 from faustnet.data.images import is_table
 from faustnet.data.tokens import check_ids
 from faustnet.errors import FaustnetError, require
+from faustnet.methods.base import all_finite
 
 if TYPE_CHECKING:
     from faustnet.runs.model import Model
@@ -88,6 +89,10 @@ def _pixels(given: Any, model: "Model") -> Tensor:
             "pixels must be floats, scaled like the training data of this model, got torch.uint8: convert them in the same "
             f"way, for example with {converted} / 255."
         )
+    require(
+        not pixels.is_floating_point() or all_finite(pixels.float()),
+        "pixels must contain finite values only, got NaN, infinity or values beyond the range of float32: replace them.",
+    )
     return pixels
 
 

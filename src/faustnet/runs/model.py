@@ -1,5 +1,6 @@
 """Trained models: a method with its classes, and the shape and the scaling of its images, or the tokeniser of its texts."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -273,7 +274,12 @@ class Model:
         )
         near = decide(self.method, self.source(self.images(pixels))).known
         require(len(near) > 0, "pixels must contain at least one image of a class of the model, got none.")
-        return replace(self, threshold=threshold_accepting(near, accept))
+        threshold = threshold_accepting(near, accept)
+        require(
+            math.isfinite(threshold),
+            f"The threshold must be finite, got {threshold}: scale the pixels like the training data of this model.",
+        )
+        return replace(self, threshold=threshold)
 
     def measure(self, images: Images, layers: Sequence[int] | None = None, *, early_exit: bool = False) -> dict[str, Any]:
         """Return the accuracy on these images and the cost of a prediction, as values for JSON."""
