@@ -300,7 +300,14 @@ def test_an_npz_file_may_hold_colour_images_or_a_table(
         ({"x_train": np.array(3)}, "must have one label for each image"),
         ({"x_train": np.zeros((12,), np.uint8)}, "must be images or rows of numbers"),
         ({"x_train": np.array(["x"] * 12)}, "must be images or rows of numbers"),
-        ({"x_train": np.array([{}] * 12, dtype=object)}, "is not a readable .npz file"),
+        (
+            {"x_train": np.array([{}] * 12, dtype=object)},
+            r"x_train in .*own\.npz must contain numbers, got the type object, .*: save x_train\.astype\(float\)\.",
+        ),
+        (
+            {"y_test": np.array(["a", "b"] * 3, dtype=object)},
+            r"y_test in .*own\.npz must contain numbers or strings, got the type object, .*: save y_test\.astype\(str\)\.",
+        ),
     ],
 )
 def test_an_npz_file_with_something_wrong_is_refused(changes: dict[str, np.ndarray], said: str, tmp_path: Path) -> None:

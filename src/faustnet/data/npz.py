@@ -59,20 +59,29 @@ def read_arrays(path: Path, names: Sequence[str]) -> list[np.ndarray]:
                 size, limit = sum(one.file_size for one in members), max(SMALLEST_LIMIT, EXPANSION * path.stat().st_size)
                 if size > limit:
                     raise ValueError(f"it expands to {size >> 20:,} MiB, more than the limit of {limit >> 20:,} MiB")
-                return [_read_array(archive, member) for member in members]
+                return [_read_array(path, archive, member) for member in members]
+    except FaustnetError:
+        raise
     except Exception as error:  # a damaged archive can raise any exception
         raise FaustnetError(f"{path} is not a readable .npz file ({error}): write it with numpy.savez.") from None
     raise FaustnetError(f"{path} must contain the arrays {', '.join(names)}, but has no {missing[0]}: add it.")
 
 
-def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+def _read_array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     """Read an array after checking that its header and its size agree."""
     if member.compress_type not in COMPRESSION:
         raise ValueError(f"{member.filename} is compressed by a method that numpy does not use")
     with archive.open(member) as file:
         shape, _, dtype = read_header(file)
         size = member.file_size - file.tell()
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != size:
+    if dtype.hasobject:
+        name = member.filename.removesuffix(".npy")
+        kinds, converted = ("numbers or strings", "str") if name.startswith("y") else ("numbers", "float")
+        raise FaustnetError(
+            f"{name} in {path} must contain {kinds}, got the type {dtype}, which is never unpickled: save "
+            f"{name}.astype({converted})."
+        )
+    if math.prod(shape) * dtype.itemsize != size:
         raise ValueError(f"the header of {member.filename} says shape {shape} and type {dtype}, but it has {size:,} bytes")
     with archive.open(member) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
