@@ -1,6 +1,7 @@
 """Data sets in memory: arrays, pandas tables, data sets and data loaders of PyTorch."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from faustnet.errors import FaustnetError, require
 MEMORY = "memory"  # name of the data set
 HELD_OUT = 0.2  # fraction of the samples that are test samples if none are given
 LARGEST_CLASSES = 100_000  # more labels than this are most likely not classes
+SHOWN = 5  # class names in an error
 
 
 def data_in_memory(train: Any, test: Any = None, *, tokens: bool = False) -> DataSet:
@@ -38,7 +40,7 @@ def data_in_memory(train: Any, test: Any = None, *, tokens: bool = False) -> Dat
     tokeniser = _tokeniser(x) if tokens else None
     first = Images(_prepared(x, tokeniser, "data"), numbers)
     if test is None:
-        first, second = _split(first)
+        first, second = _split(first, names)
     else:
         other, labels = _read(test, "test")
         second = Images(_prepared(other, tokeniser, "test"), _known(labels, names))
@@ -92,15 +94,22 @@ def _read(data: Any, name: str) -> tuple[Tensor, np.ndarray]:
     return x, labels
 
 
-def _split(everything: Images) -> tuple[Images, Images]:
+def _split(everything: Images, names: np.ndarray) -> tuple[Images, Images]:
     """Hold out a fifth of the samples of each class."""
-    try:
-        return everything.split(HELD_OUT, seed=0)
-    except FaustnetError:
-        raise FaustnetError(
-            "test must be given, because data have too few samples to hold out a fifth of each class, got "
-            f"{len(everything)}."
-        ) from None
+    single = [repr(str(name)) for name in names[torch.bincount(everything.labels).numpy() == 1]]
+    more = f" and {len(single) - SHOWN} more" if len(single) > SHOWN else ""
+    require(
+        not single,
+        f"data must have at least 2 samples of each class if test is not given, got 1 of {', '.join(single[:SHOWN])}{more}: "
+        "add samples, leave out such classes, or give test.",
+    )
+    least = math.floor((len(names) - 1) / HELD_OUT) + 1  # so that as many samples as classes are held out
+    require(
+        len(everything) >= least,
+        f"data must have at least {least} samples for {len(names)} classes if test is not given, got {len(everything)}: add "
+        "samples, or give test.",
+    )
+    return everything.split(HELD_OUT, seed=0)
 
 
 def _stacked(samples: Sequence[Any], name: str) -> Tensor:
