@@ -342,7 +342,7 @@ def test_bad_input_changes_nothing(
         Run(run).model().add_classes({})
     with pytest.raises(FaustnetError, match="at least one example of 'b', got none"):
         Run(run).model().add_classes({"a": pixels, "b": pixels[:0]})
-    with pytest.raises(FaustnetError, match="the shape 1×8×8 for this model, got 1×9×9"):
+    with pytest.raises(FaustnetError, match="must be images of 1×8×8 for this model, got images of 1×9×9"):
         Run(run).model().add_images("3", torch.zeros(2, 1, 9, 9, dtype=torch.uint8))
 
 

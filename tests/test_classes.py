@@ -147,7 +147,7 @@ def test_what_cannot_become_a_class_is_refused(runs: dict[str, Run], examples: t
         (10, examples, "name of the new class must be a string, got 10"),
         ("unknown", examples, "must not be named 'unknown'"),
         ("six", examples[:0], "at least one example of 'six', got none"),
-        ("six", torch.zeros(2, 1, 9, 9, dtype=torch.uint8), "the shape 1×8×8 for this model, got 1×9×9"),
+        ("six", torch.zeros(2, 1, 9, 9, dtype=torch.uint8), "must be images of 1×8×8 for this model, got images of 1×9×9"),
     ):
         with pytest.raises(FaustnetError, match=sentence):
             model.add_class(name, pixels)

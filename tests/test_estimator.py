@@ -169,7 +169,7 @@ def test_images_keep_their_shape(digits: DataSet) -> None:
     assert cross_val_score(small, pixels, labels, cv=2).mean() > 0.8
     with pytest.raises(BadInput, match="the form of the training data, images of 1×8×8, got 2"):
         without.predict(test.reshape(len(test), -1))
-    with pytest.raises(FaustnetError, match="must have the shape 1×8×8 for this model, got 1×8×7"):
+    with pytest.raises(FaustnetError, match="must be images of 1×8×8 for this model, got images of 1×8×7"):
         without.predict(test[:, 0, :, 1:])
     with pytest.raises(FaustnetError, match="uint8 from 0 to 255"):
         without.predict(test[:, 0] / 255)

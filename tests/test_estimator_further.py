@@ -128,7 +128,7 @@ def test_images_can_arrive_in_parts() -> None:
         for part in np.array_split(np.arange(1000), 5):
             classifier.partial_fit(images[part], DIGITS[part], classes=range(10))
     assert classifier.score(images[1000:], DIGITS[1000:]) > 0.8
-    with pytest.raises(BadInput, match=r"shape 1×8×8 of the model to start from, got 1×4×4"):
+    with pytest.raises(BadInput, match=r"images of 1×8×8, like those of the model to start from, got images of 1×4×4"):
         classifier.partial_fit(images[:20, :4, :4], DIGITS[:20])
 
 

@@ -76,8 +76,14 @@ def test_mistakes_are_sentences(model: Model, colours: np.ndarray, tmp_path: Pat
         model.predict([Image.new("RGB", (8, 8)), 3])
     with pytest.raises(FaustnetError, match=r"Image 1 cannot be used \(its pixels are floating-point numbers"):
         model.predict(Image.new("F", (8, 8)))
-    with pytest.raises(FaustnetError, match="must have the shape 3×8×8 for this model, got 7×8×3"):
+    with pytest.raises(FaustnetError, match="must be images of 3×8×8 for this model, got images of 7×8×3"):
         model.predict(colours[:, :7])
+    with pytest.raises(FaustnetError, match="must be images of 3×8×8 for this model, got rows of 5 columns"):
+        model.predict(np.zeros((2, 5, 1, 1), np.uint8))
+    with pytest.raises(
+        FaustnetError, match=r"pixels must be \(n, 3, 8, 8\), got \(3, 8, 8\): for a single sample, use x\[None\]"
+    ):
+        model.predict(np.zeros((3, 8, 8), np.uint8))
     with pytest.raises(FaustnetError, match="uint8 from 0 to 255 for this model"):
         model.predict(colours / 255)
     with pytest.raises(FaustnetError, match="pixels must be a tensor or an array, or images of Pillow and paths"):
@@ -104,6 +110,16 @@ def table_model(tmp_path_factory: pytest.TempPathFactory, table: np.ndarray) -> 
     recipe = {"network": {"widths": [16], "embedding": 8}, "training": {"epochs": 3, "batch_size": 32}}
     folder = tmp_path_factory.mktemp("runs") / "table"
     return faustnet.train(recipe, folder, data=(table, np.arange(120) % 3), device="cpu").model()
+
+
+def test_mistakes_about_tables_name_columns(table_model: Model, table: np.ndarray) -> None:
+    with pytest.raises(
+        FaustnetError, match="must be rows of 12 columns for this model, got rows of 11 columns: use data of"
+    ):
+        table_model.predict(table[:, :11])
+    with pytest.raises(FaustnetError, match=r"pixels must be \(n, 12\), got \(12,\): for a single sample, use x\[None\]\."):
+        table_model.predict(table[0])
+    assert len(table_model.predict(table[0][None])) == 1
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300])

@@ -235,7 +235,7 @@ def test_a_run_can_predict_from_its_last_layer(faustnet: Command, digits: librar
 def test_a_model_takes_arrays_and_refuses_what_it_was_not_trained_on(finished: Run, digits: library.data.DataSet) -> None:
     model, pixels = finished.model(), digits.test.pixels[:5]
     assert model.predict(pixels.numpy()) == model.predict(pixels[:, 0]) == model.predict(pixels)
-    with pytest.raises(FaustnetError, match="the shape 1×8×8 for this model, got 1×9×9"):
+    with pytest.raises(FaustnetError, match="must be images of 1×8×8 for this model, got images of 1×9×9"):
         model.predict(torch.zeros(2, 1, 9, 9, dtype=torch.uint8))
     with pytest.raises(FaustnetError, match="pixels must be uint8 from 0 to 255 for this model, got torch"):
         model.predict(pixels / 255)

@@ -324,6 +324,19 @@ def test_shards_of_a_table_are_rows_and_train_like_the_table(tmp_path: Path) -> 
         assert one.predict(x[:5]) == other.predict(x[:5])
 
 
+def test_a_table_in_shards_is_called_rows(faustnet: Callable[..., Answer], tmp_path: Path) -> None:
+    y = np.arange(60) % 3
+    x = (np.random.default_rng(0).random((60, 12)) + y[:, None]).astype(np.float32)
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x[:1], y_test=y[:1])
+    made = faustnet("shards", tmp_path / "own.npz", tmp_path / "own")
+    assert "60 training rows and 1 test rows of 12 columns, 3 classes" in made.out
+    options = ("--widths", 8, "--batch-size", 16, "--epochs", 1, "--set", "options.representatives=1")
+    trained = faustnet("train", "--dataset", tmp_path / "own", *options, "--out", tmp_path / "run")
+    assert "on own: 60 training rows of 12 columns, 3 classes" in trained.err
+    assert "of rows were loaded into memory" in trained.err
+    assert "no test rows: '1', '2'" in trained.err
+
+
 def test_shards_with_the_channels_last_are_read_as_before(tmp_path: Path) -> None:
     """A table that an earlier version wrote as (n, columns, 1, 1) looks like images of one channel."""
     x = np.random.default_rng(0).random((12, 7, 1, 1)).astype(np.float32)

@@ -136,7 +136,7 @@ def test_the_network_of_the_model_cannot_be_changed(place: Path, tmp_path: Path,
     [
         ({"train_layers": [4]}, r"train_layers must be different numbers from 1 to 3, got \[4\]"),
         ({"train_layers": [0]}, r"start\.train_layers must be different layer numbers from 1, got \[0\]"),
-        ({"data": "digits"}, "Images must have the shape 1×8×8 of the model to start from, got 1×4×4"),
+        ({"data": "digits"}, "The data must be images of 1×8×8, like those of the model to start from, got images of 1×4×4"),
         (
             {"data": "floats"},
             r"Images must be pixels from 0 to 255 \(uint8\), like those of the model .* got floats: convert them, for "

@@ -71,6 +71,9 @@ def shards(
 
     A folder of images is read one image at a time. After an interruption the same command continues.
     """
+    from faustnet.data.findings import noun_of
+    from faustnet.data.images import described
+
     try:
         data = _make_shards(source, folder, data_dir, image_size, strict)
     except KeyboardInterrupt:
@@ -78,9 +81,8 @@ def shards(
         raise typer.Exit(130) from None
     for line in data.left_out:
         typer.echo(f"skipped: {line}", err=True)
-    shape = "×".join(map(str, data.train.shape))
     typer.echo(
-        f"{folder}: {len(data.train):,} training images and {len(data.test):,} test images of {shape}, "
+        f"{folder}: {len(data.train):,} training {noun_of(data)} and {len(data.test):,} test {described(data.train.shape)}, "
         f"{len(data.class_names)} classes"
     )
 

@@ -7,7 +7,7 @@ from hashlib import blake2b
 import numpy as np
 import torch
 
-from faustnet.data.images import DataSet, Images
+from faustnet.data.images import DataSet, Images, is_table
 from faustnet.data.stored_pixels import CHUNK, StoredPixels
 
 EXAMPLES = 8  # images that a finding names, at most
@@ -76,7 +76,7 @@ def noun_of(data: DataSet) -> str:
 
 def has_pixels(images: Images) -> bool:
     """Return whether these are images, not rows of a table or of tokens."""
-    return len(images.shape) == 3 and images.shape[1:] != (1, 1)
+    return len(images.shape) == 3 and not is_table(images.shape)
 
 
 def check_labels(data: DataSet) -> list[Finding]:

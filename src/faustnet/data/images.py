@@ -23,6 +23,13 @@ def is_table(shape: Sequence[int]) -> bool:
     return len(shape) == 1 or tuple(shape[1:]) == (1, 1)
 
 
+def described(shape: Sequence[int]) -> str:
+    """Return what samples of this shape are, such as images of 1×28×28, or rows of 12 columns."""
+    if is_table(shape):
+        return f"rows of {shape[0]} column{'' if shape[0] == 1 else 's'}"
+    return f"images of {'×'.join(map(str, shape))}"
+
+
 @dataclass(frozen=True)
 class Images:
     """Images and their labels. A table of numbers is represented as one-pixel images with one channel for each column, and

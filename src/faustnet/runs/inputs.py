@@ -78,7 +78,12 @@ def _pixels(given: Any, model: "Model") -> Tensor:
         pixels = pixels.unsqueeze(1)
     elif pixels.dim() == 4 and len(shape) == 3 and pixels.shape[1:] != shape and pixels.shape[1:] == (*shape[1:], shape[0]):
         pixels = pixels.permute(0, 3, 1, 2)
-    require(pixels.dim() == 1 + len(shape), f"pixels must be (n, {', '.join(map(str, shape))}), got {tuple(pixels.shape)}.")
+    wanted = shape[:1] if is_table(shape) else shape
+    hint = ": for a single sample, use x[None]" if pixels.shape == wanted else ""
+    require(
+        pixels.dim() == 1 + len(shape),
+        f"pixels must be (n, {', '.join(map(str, wanted))}), got {tuple(pixels.shape)}{hint}.",
+    )
     if model.of_bytes and pixels.dtype != torch.uint8:
         raise FaustnetError(
             f"pixels must be uint8 from 0 to 255 for this model, got {_described(pixels)}: {_conversion(pixels, given)}."

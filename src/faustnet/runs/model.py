@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource, Scaling, Tokeniser, load_data
+from faustnet.data.images import described
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
@@ -165,8 +166,8 @@ class Model:
             )
         if images.shape != self.shape:
             raise FaustnetError(
-                f"Images must have the shape {dimensions(self.shape)} for this model, got {dimensions(images.shape)}: "
-                "use images of that shape, or train another model."
+                f"The data must be {described(self.shape)} for this model, got {described(images.shape)}: use data of that "
+                "shape, or train another model."
             )
         scaling = self.scaling
         if scaling is not None and _dtype(self.method) == torch.float64:  # of a fitted `FaustClassifier`

@@ -9,6 +9,8 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from faustnet.data import MEMORY, DataSet, obvious_findings
+from faustnet.data.findings import noun_of
+from faustnet.data.images import described
 from faustnet.errors import printable
 from faustnet.runs.columns import Columns
 from faustnet.runs.model import Model
@@ -42,7 +44,7 @@ class ConsoleProgress:
     def begin(self, model: Model, data: DataSet, trainer: TrainingLoop) -> None:
         recipe, method = model.recipe, model.method
         self.trainer = trainer
-        what = f"texts of {model.shape[0]} tokens" if model.tokeniser else f"images of {'×'.join(map(str, model.shape))}"
+        what = f"texts of {model.shape[0]} tokens" if model.tokeniser else described(model.shape)
         layers = f"{recipe.network.kind} layers {'-'.join(map(str, recipe.network.widths))}"
         count = sum(parameter.numel() for parameter in method.parameters())
         for line in data.left_out:
@@ -93,12 +95,12 @@ def _notes_on_streaming(data: DataSet, trainer: TrainingLoop) -> list[str]:
     if isinstance(pixels, torch.Tensor):
         return []
     how = "are read from the disk during training" if trainer.schedule.feed.streams else "were loaded into memory"
-    return [f"{decimal(pixels.size)} of images {how}"]
+    return [f"{decimal(pixels.size)} of {noun_of(data)} {how}"]
 
 
 def _notes_on_classes(data: DataSet, trainer: TrainingLoop) -> list[str]:
     """Warn about uneven classes, classes with few training images, and classes without test images."""
-    names, noun = data.class_names, "texts" if data.tokeniser else "images"
+    names, noun = data.class_names, noun_of(data)
     trained, tested = (torch.bincount(x, minlength=len(names)).tolist() for x in (trainer.train.labels, data.test.labels))
     most, least = max(trained), min(trained)
     lines = []

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from faustnet.data.images import described
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Method
 from faustnet.methods.start import start_from
 from faustnet.runs.folder import MODEL, START, Run
 from faustnet.runs.model import Model
-from faustnet.runs.model_file import dimensions
 from faustnet.runs.recipes import Recipe, StartSettings, as_table, recipe_from
 
 
@@ -87,7 +87,7 @@ def started(model: Model, start: Model) -> Model:
     says so."""
     require(
         model.shape == start.shape,
-        f"Images must have the shape {dimensions(start.shape)} of the model to start from, got {dimensions(model.shape)}.",
+        f"The data must be {described(start.shape)}, like those of the model to start from, got {described(model.shape)}.",
     )
     kinds = {True: "pixels from 0 to 255 (uint8)", False: "floats"}
     require(
