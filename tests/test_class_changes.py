@@ -340,6 +340,8 @@ def test_bad_input_changes_nothing(
     assert "is not a run" in faustnet("remove-class", tmp_path, "3").sentence
     with pytest.raises(FaustnetError, match="examples must contain at least one class, got none"):
         Run(run).model().add_classes({})
+    with pytest.raises(FaustnetError, match="examples must be a dictionary of class names with the pixels of each class"):
+        Run(run).model().add_classes([pixels])  # type: ignore[arg-type]
     with pytest.raises(FaustnetError, match="at least one example of 'b', got none"):
         Run(run).model().add_classes({"a": pixels, "b": pixels[:0]})
     with pytest.raises(FaustnetError, match="must be images of 1×8×8 for this model, got images of 1×9×9"):
@@ -376,6 +378,8 @@ def test_an_error_in_a_change_leaves_the_file_as_it_was(run: Path, tmp_path: Pat
 
     with pytest.raises(ZeroDivisionError):
         change_model(run, fails)
+    with pytest.raises(FaustnetError, match="change must return the changed model, got NoneType: return the result of"):
+        change_model(run, lambda model: None)  # type: ignore[arg-type, return-value]
     assert (run / "model.safetensors").read_bytes() == as_it_was
     changed = change_model(run, lambda model: model.remove_class("3"), out=tmp_path / "other")
     assert (run / "model.safetensors").read_bytes() == as_it_was

@@ -418,6 +418,14 @@ def test_a_run_continues_only_with_the_recipe_it_was_begun_with(finished: Run, f
     assert "optimiser.learning_rate must be 0.01 to resume" in answer.sentence
 
 
+def test_a_path_may_be_a_string(finished: Run) -> None:
+    run = Run.open(str(finished.folder))
+    assert run.metrics == finished.metrics
+    assert run.model().to_bytes() == Model.load(str(finished.folder / "model.safetensors")).to_bytes()
+    with pytest.raises(FaustnetError, match="is not a run folder"):
+        Run.open(str(finished.folder / "nothing"))
+
+
 def test_folders_that_are_no_runs_are_refused(faustnet: Command, tmp_path: Path) -> None:
     assert "is not a run" in faustnet("train", "--out", tmp_path, "--resume").sentence
     assert "is not a run" in faustnet("evaluate", tmp_path).sentence

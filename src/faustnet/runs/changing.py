@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, require
 from faustnet.runs.folder import MODEL, Run, model_at
 from faustnet.runs.model import Model
 from faustnet.system.files import write_whole
@@ -27,6 +27,11 @@ def change_stored_model(
     with folder_lock(stored.parent) if replaced else nullcontext():
         model = model_at(path, device)
         changed = change(model)
+        require(
+            isinstance(changed, Model),
+            f"change must return the changed model, got {type(changed).__name__}: return the result of a method such as "
+            "model.add_classes.",
+        )
         target = out or stored
         try:
             write_whole(target, changed.to_bytes())

@@ -63,6 +63,11 @@ def class_number(model: "Model", name: str) -> int:
 def with_classes(model: "Model", method: Faust, examples: Mapping[str, Any], kind: str) -> "Model":
     """Add classes, whose references are computed from their examples; see `references_from` for the kind. All examples pass
     through the network together."""
+    require(
+        isinstance(examples, Mapping),
+        "examples must be a dictionary of class names with the pixels of each class, such as {'new': pixels}, got "
+        f"{type(examples).__name__}.",
+    )
     require(len(examples) > 0, "examples must contain at least one class, got none.")
     check_new_names(list(examples), model.class_names)
     require(kind in REFERENCE_KINDS, f"kind must be {' or '.join(REFERENCE_KINDS)}, got {kind!r}.")

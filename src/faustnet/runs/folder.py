@@ -41,17 +41,17 @@ METRIC_TYPES = {
 class Run:
     """Folder with the files of one training: recipe, history, metrics, environment, model, checkpoints."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.checkpoints = Checkpoints(folder)
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self.checkpoints = Checkpoints(self.folder)
         self.epoch_changes: list[dict[str, int]] = []  # changes of the number of epochs after the run began
         self._environment: dict[str, Any] | None = None  # of this session, or of the checkpoint that was restored
         self._changed: Recipe | None = None  # the recipe with another number of epochs, written with the next checkpoint
 
     @classmethod
-    def open(cls, folder: Path) -> "Run":
+    def open(cls, folder: str | Path) -> "Run":
         """Return the run in a folder."""
-        if not (folder / RECIPE).is_file():
+        if not (Path(folder) / RECIPE).is_file():
             raise FaustnetError(
                 f"{folder} is not a run folder, because it has no {RECIPE}: choose a folder that training wrote."
             )

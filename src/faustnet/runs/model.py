@@ -306,9 +306,9 @@ class Model:
         return cls(**model_fields(*unpack(content), "This model", dtype))
 
     @classmethod
-    def load(cls, path: Path, device: torch.device = CPU) -> "Model":
+    def load(cls, path: str | Path, device: torch.device = CPU) -> "Model":
         """Read a model file. The model is in single precision."""
-        return cls(**model_fields(*read_tensors(path), path, torch.float32)).to(device)
+        return cls(**model_fields(*read_tensors(Path(path)), path, torch.float32)).to(device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.own is not None:
