@@ -504,15 +504,16 @@ def assert_harmless(facts: dict[str, Any]) -> None:
     """Check that names in a run add no elements to its pages."""
     with mock.patch.object(page, "plotly_script", return_value=""):
         written = page.render_page([facts])
-    card = render_card(facts)
+    cards = [render_card({**facts, "measured": measured}) for measured in (True, False)]
     written.encode()
-    card.encode()
     odd = {tag for tag, *_ in Tags(written).found} - ELEMENTS
     assert not odd, odd
     assert not [names for tag, *names in Tags(written).found if any(name.startswith("on") for name in names)]
-    outside = "".join(re.split(r"(?m)^```.*$", card)[::2])
-    assert set(Tags(outside).found) <= {("br",)}, outside
-    assert not STEERING.search(outside)
+    for card in cards:
+        card.encode()
+        outside = "".join(re.split(r"(?m)^```.*$", card)[::2])
+        assert set(Tags(outside).found) <= {("br",)}, outside
+        assert not STEERING.search(outside)
 
 
 ELEMENTS = {
