@@ -262,13 +262,13 @@ def main() -> None:
     given = parser.parse_args()
     try:
         if given.verb == "draw":
-            draw(given.file, given.trials, given.epochs or 8, given.methods.split(","))
+            draw(given.file, given.trials, 8 if given.epochs is None else given.epochs, given.methods.split(","))
         elif given.verb == "run":
             run(given.file, given.jobs, choose_device(given.device).type, given.seconds)
         elif given.verb == "show":
             show(given.file)
         else:
-            write(given.file, given.epochs or 20)
+            write(given.file, 20 if given.epochs is None else given.epochs)
     except FaustnetError as error:
         raise SystemExit(str(error)) from None
 

@@ -95,6 +95,7 @@ def results_of(
                 else:
                     errors.append(error)
     if errors:
+        errors[0].add_note(f"{len(errors)} of {len(calls)} calls failed; this is the error of the first.")
         raise errors[0]
 
 

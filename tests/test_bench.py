@@ -12,6 +12,7 @@ from conftest import Answer
 from faustnet.bench import MeasurementCache, measurement_cache, memory, residual_memory, suite, trainings
 from faustnet.bench import starts as bench_starts
 from faustnet.bench.steps import Case
+from faustnet.errors import FaustnetError
 from faustnet.nn.architectures import NetworkSettings
 from faustnet.runs.recipes import recipe_from
 
@@ -123,7 +124,6 @@ def test_an_interrupted_benchmark_goes_on_with_the_starts_that_were_measured(
     assert answer.code == 130
     assert not out.exists()
     assert f"The starts of an incomplete part in {kept}: run the same command again to go on." in answer.err
-    kept.write_text(kept.read_text() + '[{"module":')  # of a process that was killed while it wrote
     processes()
     other = faustnet(*words, "--seconds", "3")
     assert other.code == 130
@@ -138,11 +138,50 @@ def test_an_interrupted_benchmark_goes_on_with_the_starts_that_were_measured(
     (line,) = json.loads(out.read_text())["steps"]
     assert (line["wavefront_us"], line["wavefront_worst_us"], line["starts"]) == (5.0, 9.0, 3)
     assert not kept.exists()
-    for content in ("null\n", "PK\n", "[1, 2, 3]\n", '["a", []]\n'):
+    processes(7.0, 8.0)
+    assert faustnet(*words).code == 130
+    processes()
+    assert faustnet(*words[:2], "--starts", "2", *words[4:]).code == 0
+    processes()
+    assert faustnet(*words).code == 130  # nothing is left of the benchmark with fewer starts
+    for content in ("null\n", "PK\n", "[1, 2, 3]\n", '["a", []]\n', "notes"):
         kept.write_text(content)
         answer = faustnet(*words)
         assert answer.code == 2
         assert f"{kept} must hold measurements of an interrupted benchmark, and does not: delete it." in answer.sentence
+        assert kept.read_text() == content
+    kept.unlink()
+    kept.mkdir()
+    assert f"{kept} must hold measurements" in faustnet(*words).sentence
+
+
+def test_a_measurement_is_repeated_if_the_code_or_a_recipe_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package"
+    (package / "bench").mkdir(parents=True)
+    monkeypatch.setattr(measurement_cache, "__file__", str(package / "bench" / "measurement_cache.py"))
+    times = iter(range(10))
+    monkeypatch.setattr(measurement_cache, "measured_by", lambda module, given: next(times))
+
+    def measured() -> Any:
+        return MeasurementCache(tmp_path / "B.json.starts").measure("module", {"device": "cpu"})
+
+    assert [measured(), measured()] == [0, 0]
+    for name in ("code.py", "recipe.toml"):
+        (package / name).write_text("changed")
+        before = measured()
+        assert measured() == before
+    assert before == 2
+
+    def change(module: str, given: dict[str, Any]) -> int:
+        (package / "code.py").write_text("changed again")
+        return 99
+
+    monkeypatch.setattr(measurement_cache, "measured_by", change)
+    with pytest.raises(FaustnetError, match="The code of faustnet changed during a measurement"):
+        MeasurementCache(tmp_path / "B.json.starts").measure("other", {"device": "cpu"})
+    assert len((tmp_path / "B.json.starts").read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize(

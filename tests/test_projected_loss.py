@@ -1,9 +1,10 @@
 """The tuplet loss of embeddings that are a linear map of activations, computed without the anchors' embeddings."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from conftest import started
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
 from faustnet.losses import projected, projected_tuplet_loss, reference_tuplet_loss
-from faustnet.methods import FaustRepresentative
+from faustnet.losses.gradients import unit_gradient
+from faustnet.methods import FaustRepresentative, Source
 from faustnet.methods.shared_loss import SharedReferenceLoss
 from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.structure import Structure
@@ -236,32 +238,129 @@ def test_it_ignores_autocast(source: ImageSource, projections: Count) -> None:
     assert projections() == 4
 
 
+class OwnLayerLoss(FaustRepresentative):
+    def layer_loss(self, number: int, rows: Structure, y: Tensor) -> tuple[Structure, Tensor]:
+        passed, loss = super().layer_loss(number, rows, y)
+        return passed, 0 * loss + 7
+
+
+class OwnLocalLoss(FaustRepresentative):
+    def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
+        return 0 * super().local_loss(embedding, y, layer) + 7
+
+
+class OwnBatchedLoss(FaustRepresentative):
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        return 0 * super().batched_loss(embedding, y, layers) + 7
+
+
+class OtherLocalLoss(FaustRepresentative):
+    def local_loss(self, embedding: Tensor, y: Tensor, layer: int) -> Tensor:
+        return super().local_loss(embedding, y, layer) + 1
+
+
+class OwnBatchedLossOfOther(OtherLocalLoss):
+    def batched_loss(self, embedding: Tensor, y: Tensor, layers: slice) -> Tensor:
+        return 0 * super().batched_loss(embedding, y, layers) + 7
+
+
+class OwnLossOfObject(FaustRepresentative):
+    """A loss that was set on the object."""
+
+    name_of_loss: ClassVar[str]
+
+    def start(self, train: Source) -> None:
+        super().start(train)
+        replaced = getattr(self, self.name_of_loss)
+        setattr(self, self.name_of_loss, lambda *given: 0 * replaced(*given) + 7)
+
+
+class OwnLocalLossOfObject(OwnLossOfObject):
+    name_of_loss = "local_loss"
+
+
+class OwnBatchedLossOfObject(OwnLossOfObject):
+    name_of_loss = "batched_loss"
+
+
 @pytest.mark.parametrize("schedule", ["sequential", "wavefront", "greedy"])
 @pytest.mark.parametrize("worthwhile", [0, 2**60])
-def test_a_loss_that_a_subclass_computes_of_a_layer_is_used_by_all_schedules(
-    worthwhile: int, schedule: str, source: ImageSource, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "kind",
+    [OwnLayerLoss, OwnLocalLoss, OwnBatchedLoss, OwnBatchedLossOfOther, OwnLocalLossOfObject, OwnBatchedLossOfObject],
+)
+def test_the_loss_of_a_subclass_is_used_by_all_schedules_and_for_all_layers(
+    kind: type[FaustRepresentative], worthwhile: int, schedule: str, source: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Nothing(FaustRepresentative):
-        def layer_loss(self, number: int, rows: Structure, y: Tensor) -> tuple[Structure, Tensor]:
-            passed, loss = super().layer_loss(number, rows, y)
-            return passed, 0 * loss + 7
-
+    """There are five layers of one kind: the sequential schedule may compute the losses of several together."""
     monkeypatch.setattr(projected, "WORTHWHILE", worthwhile)
     with seeded(0):
-        method = Nothing(FaustRepresentative.make_network((1, 8, 8), 10, NetworkSettings((40, 40, 40), 80)), 10)
+        method = kind(FaustRepresentative.make_network((1, 8, 8), 10, NetworkSettings((40,) * 5, 80)), 10)
         method.start(source)
     before = [parameter.detach().clone() for parameter in method.parameters()]
+    assert [loss.tolist() for loss in method.losses(source.plain(torch.arange(64)), source.labels[:64])] == [[7.0]] * 5
     order = SCHEDULES[schedule](method, source, OptimiserSettings("sgd").create())
     order.enter(0)
     order.begin(torch.arange(320).view(5, 64), torch.full((5,), 1e-3, dtype=torch.float64), 0)
     for _ in range(5):
         order.step()
     order.drain()
-    with pytest.raises(FaustnetError, match="Nothing has a layer_loss of its own, so batches cannot be divided among ranks"):
-        RankPart(method, cast(RankGrid, SimpleNamespace(row_ranks=2)))
     layers = order.totals if schedule != "greedy" else order.totals[:1]
     assert (layers == 5 * 7).all()
     assert all(map(torch.equal, before, method.parameters()))
+
+
+def test_batches_are_not_divided_among_ranks_if_a_subclass_computes_the_loss_from_rows(source: ImageSource) -> None:
+    method = OwnLayerLoss(FaustRepresentative.make_network((1, 8, 8), 10, NETWORK), 10)
+    with pytest.raises(FaustnetError, match="OwnLayerLoss has a layer_loss of its own, so batches cannot be divided"):
+        RankPart(method, cast(RankGrid, SimpleNamespace(row_ranks=2)))
+
+
+def test_a_loss_of_rows_that_is_not_averaged_is_refused(source: ImageSource) -> None:
+    class Unaveraged(FaustRepresentative):
+        def layer_loss(self, number: int, rows: Structure, y: Tensor) -> tuple[Structure, Tensor]:
+            passed, loss = super().layer_loss(number, rows, y)
+            return passed, loss + torch.zeros(len(y))
+
+    method = Unaveraged(FaustRepresentative.make_network((1, 8, 8), 10, NETWORK), 10)
+    method.start(source)
+    with pytest.raises(FaustnetError, match=r"Unaveraged.layer_loss must return one value as the loss, got \(64,\)"):
+        list(method.losses(source.plain(torch.arange(64)), source.labels[:64]))
+
+
+def test_a_replaced_method_of_a_layer_is_called(source: ImageSource, projections: Count) -> None:
+    method, x, y = started("faust-representative", source, NETWORK), source.plain(torch.arange(64)), source.labels[:64]
+    embed = method.network[0].embed
+    method.network[0].embed = lambda passed: 0 * embed(passed)  # type: ignore[method-assign]
+    first, second = method.losses(x, y)
+    assert first.item() == pytest.approx(math.log(10))
+    assert second.item() != pytest.approx(math.log(10))
+    assert projections() == 1
+
+
+@pytest.mark.parametrize(
+    ("batch", "references", "size", "width", "faster"),
+    [
+        (256, 10, 256, 800, True),  # 48 of 52 million multiplications are saved, in each of three products
+        (256, 10, 64, 800, True),  # 10.5 of 13.1 million
+        (256, 10, 64, 400, False),  # 5.3 of 6.6 million: too few to make up for more operations
+        (256, 100, 256, 800, True),  # 11.5 of 52 million
+        (256, 200, 256, 800, False),  # so many references take longer than the embeddings
+    ],
+)
+def test_the_faster_form_is_used(batch: int, references: int, size: int, width: int, faster: bool) -> None:
+    assert projected.projection_saves(batch, references, torch.empty(size, width)) is faster
+
+
+def test_gradients_of_activations_in_another_order_of_memory_have_their_own() -> None:
+    """A GPU multiplies the gradients of several layers in the order of memory."""
+    activation = torch.randn(12, 3, 7).transpose(0, 1).requires_grad_()
+    weights, labels = torch.randn(3, 5, 7), torch.arange(10).expand(3, -1) % 2
+    loss = projected_tuplet_loss(activation, weights, labels, 2, 0.1)
+    seen: list[Tensor] = []
+    loss.grad_fn.register_hook(lambda inputs, outputs: seen.append(inputs[0]))  # type: ignore[union-attr]
+    loss.backward(unit_gradient(loss))
+    assert seen[0].is_contiguous()
 
 
 def test_the_loss_of_a_subclass_is_used(source: ImageSource, projections: Count) -> None:

@@ -87,6 +87,21 @@ def test_the_model_file_alone_is_enough_to_predict(run: Run, model: Model, tmp_p
 
 
 @pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"tokens": 16}, r"data\.tokens must be 32, as in the model, got 16: leave it out"),
+        ({"vocabulary": 300}, r"data\.vocabulary must be at least \d+, the number of tokens in the model, got 300"),
+    ],
+)
+def test_a_training_from_a_model_of_texts_keeps_its_tokeniser(
+    settings: dict[str, int], said: str, folder: Path, run: Run, tmp_path: Path
+) -> None:
+    further = recipe(folder, data=settings, start={"model": str(run.folder)})
+    with pytest.raises(FaustnetError, match=said):
+        package.train(further, tmp_path / "run", device="cpu")
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--text", ""], "Text 1 is empty"),

@@ -4,13 +4,12 @@ import hashlib
 import json
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from faustnet.errors import FaustnetError
+from faustnet.errors import FaustnetError, require
 from faustnet.system.environment import environment
 from faustnet.system.files import write_whole
 
@@ -26,60 +25,61 @@ class MeasurementCache:
 
     def __init__(self, path: Path | None = None):
         self.path = path
-        self.earlier = _read(path) if path is not None and path.exists() else []  # of interrupted benchmarks
+        self.earlier = _read(path) if path is not None and path.exists() else []  # of interrupted benchmarks, not yet used
+        self.used: list[Entry] = []  # in the file, too, until `clear`
 
     def measure(self, module: str, given: dict[str, Any]) -> Any:
         """Return an earlier measurement by the `main` of a module with this input, or a new one."""
         if self.path is None:
             return measured_by(module, given)
-        key = json.loads(json.dumps({"module": module, "given": given, "where": _code_and_machine(given["device"])}))
+        key = _key(module, given)
         for number, (other, found) in enumerate(self.earlier):
             if other == key:
-                del self.earlier[number]
+                self.used.append(self.earlier.pop(number))
                 return found
         found = measured_by(module, given)
-        with self.path.open("ab") as file:
-            file.write(_line((key, found)))
+        require(_key(module, given) == key, "The code of faustnet changed during a measurement: run the command again.")
+        self.used.append((key, found))
+        self._write([*self.earlier, *self.used])
         return found
 
     def clear(self) -> None:
-        """Remove all measurements of this benchmark from the file. Those of others stay."""
-        if self.path is None or not self.path.exists():
-            return
-        if self.earlier:
-            write_whole(self.path, b"".join(map(_line, self.earlier)))
-        else:
-            self.path.unlink()
+        """Remove all measurements like those that were used: they are complete. Others, of other benchmarks, stay."""
+        done = [key for key, _ in self.used]
+        self.earlier = [(key, found) for key, found in self.earlier if key not in done]
+        self.used = []
+        self._write(self.earlier)
+
+    def _write(self, entries: list[Entry]) -> None:
+        if self.path is not None and entries:
+            write_whole(self.path, b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
+        elif self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
-def _line(entry: Entry) -> bytes:
-    return json.dumps(entry).encode() + b"\n"
+def _key(module: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return what a measurement depends on, as it is read from the file."""
+    package = Path(__file__).parents[1]
+    code = hashlib.sha256()
+    for path in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".toml")):
+        code.update(path.read_bytes())
+    about = environment(torch.device(given["device"]), seed=0)
+    where = {name: about[name] for name in ("torch", "device", "processor", "threads")}
+    return json.loads(json.dumps({"module": module, "given": given, "where": {"code": code.hexdigest(), **where}}))
 
 
 def _read(path: Path) -> list[Entry]:
-    """Return what is in the file. What follows its last complete line is cut off."""
-    whole = path.read_bytes()
-    complete = whole[: whole.rfind(b"\n") + 1]
+    """Return what is in the file."""
     try:
-        entries = [json.loads(line) for line in complete.splitlines()]
-    except ValueError:
+        entries = [json.loads(line) for line in path.read_bytes().splitlines()]
+    except (OSError, ValueError):
         entries = [None]
     for entry in entries:
-        if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], dict):
-            raise FaustnetError(f"{path} must hold measurements of an interrupted benchmark, and does not: delete it.")
-    if complete != whole:
-        write_whole(path, complete)
+        require(
+            isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], dict),
+            f"{path} must hold measurements of an interrupted benchmark, and does not: delete it.",
+        )
     return [(key, found) for key, found in entries]
-
-
-@cache
-def _code_and_machine(device: str) -> dict[str, Any]:
-    package = Path(__file__).parents[1]
-    code = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        code.update(path.read_bytes())
-    about = environment(torch.device(device), seed=0)
-    return {"code": code.hexdigest(), **{name: about[name] for name in ("torch", "device", "processor", "threads")}}
 
 
 def measured_by(module: str, given: dict[str, Any]) -> Any:

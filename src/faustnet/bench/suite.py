@@ -204,7 +204,7 @@ def run(parts: list[str], bench: Bench, save: Callable[[Entries], None], earlier
     for part in parts:
         found |= PARTS[part](bench)
         save(together(earlier, found) if earlier else found)
-    bench.cache.clear()
+        bench.cache.clear()
 
 
 def together(earlier: Entries, found: Entries) -> Entries:

@@ -76,7 +76,7 @@ def _read_array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -
         size = member.file_size - file.tell()
     if dtype.hasobject:
         name = member.filename.removesuffix(".npy")
-        kinds, converted = ("numbers or strings", "str") if name.startswith("y") else ("numbers", "float")
+        kinds, converted = ("numbers", "float") if name.startswith("x") else ("numbers or strings", "str")
         raise FaustnetError(
             f"{name} in {path} must contain {kinds}, got the type {dtype}, which is never unpickled: save "
             f"{name}.astype({converted})."

@@ -47,6 +47,18 @@ class TextSettings:
     vocabulary: int = 8000
     tokeniser: Tokeniser | None = None
 
+    def check_tokeniser(self, tokeniser: Tokeniser, origin: str) -> None:
+        """Refuse settings that have no effect because texts get the tokeniser of a prepared file or of a model."""
+        require(
+            self.tokens in (0, tokeniser.length),
+            f"data.tokens must be {tokeniser.length}, as in {origin}, got {self.tokens}: leave it out.",
+        )
+        require(
+            tokeniser.vocabulary - 1 <= self.vocabulary,
+            f"data.vocabulary must be at least {tokeniser.vocabulary - 1}, the number of tokens in {origin}, got "
+            f"{self.vocabulary}: leave it out.",
+        )
+
 
 @dataclass(frozen=True)
 class Texts:

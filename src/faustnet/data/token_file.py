@@ -62,15 +62,7 @@ def _check_settings(path: Path, tokeniser: Tokeniser, settings: TextSettings) ->
             f"{path} was prepared with another tokeniser than that of the model: use the text files instead.",
         )
         return
-    require(
-        settings.tokens in (0, tokeniser.length),
-        f"data.tokens must be {tokeniser.length}, as in {path}, got {settings.tokens}: leave it out, or prepare it again.",
-    )
-    require(
-        tokeniser.vocabulary - 1 <= settings.vocabulary,
-        f"data.vocabulary must be at least {tokeniser.vocabulary - 1}, the number of tokens in {path}, got "
-        f"{settings.vocabulary}: change it, or prepare the file again.",
-    )
+    settings.check_tokeniser(tokeniser, str(path))
 
 
 def _read_about(path: Path) -> tuple[Tokeniser, tuple[str, ...]]:

@@ -110,7 +110,7 @@ def _projected_tuplet(
     by_across = by_products.mT @ anchors  # (…, R, w)
     by_vectors = by_across @ weight.mT
     by_vectors.addcmul_(by_products.sum(dim=-2).unsqueeze(-1), vectors, value=-1)
-    by_activation = torch.empty_like(activation, dtype=weight.dtype)
+    by_activation = weight.new_empty(activation.shape)
     by_anchors, by_others = by_activation.split([batch, others.shape[-2]], dim=-2)
     torch.matmul(by_products, across, out=by_anchors)
     if references is not None:

@@ -16,7 +16,8 @@ class LocalMethod(Method):
     """Base class of methods whose layers need only the activation of the previous layer, so that all schedules can train
     them.
 
-    A subclass implements `rows` and either `local_loss`, for one layer, or `batched_loss`, for several layers at once.
+    A subclass implements `rows` and either `local_loss`, for one layer, or `batched_loss`, for several layers at once. If it
+    inherits the other one, its own counts; if one class implements both, `batched_loss` counts.
     All trainable parameters must belong to layers, and a step must not change buffers of the method.
     """
 
@@ -54,12 +55,25 @@ class LocalMethod(Method):
 
     @property
     def has_batched_loss(self) -> bool:
-        return type(self).batched_loss is not LocalMethod.batched_loss and not self.has_layer_loss
+        """Whether the losses of several layers are computed at once, by `batched_loss`."""
+        return self._prefers_batched_loss and not self.has_layer_loss
+
+    @property
+    def _prefers_batched_loss(self) -> bool:
+        """Whether `batched_loss` counts, and not `local_loss`: the one that is defined closer to this object's class."""
+        for names in (vars(self), *map(vars, type(self).__mro__)):
+            if "batched_loss" in names or "local_loss" in names:
+                return "batched_loss" in names
+        return True
 
     @property
     def has_layer_loss(self) -> bool:
         """Whether a subclass computes the loss of a layer from its rows: then every layer is computed by itself."""
-        return type(self).layer_loss is not LocalMethod.layer_loss
+        return self._overrides("layer_loss", LocalMethod)
+
+    def _overrides(self, name: str, base: type) -> bool:
+        """Return whether a subclass of a base class, or this object itself, has another method of this name."""
+        return name in vars(self) or getattr(type(self), name) is not getattr(base, name)
 
     def loss_groups(self, batch: int) -> list[range]:
         """Return consecutive layers whose losses the sequential schedule computes together, by `batched_loss`. A layer by
@@ -76,15 +90,19 @@ class LocalMethod(Method):
         ranks.
         """
         passed, embedding = self.network[number](rows)
-        if type(self).local_loss is LocalMethod.local_loss:
+        return passed, self.embedding_loss(embedding, y, number)
+
+    def embedding_loss(self, embedding: Tensor, y: Tensor, number: int) -> Tensor:
+        """Return the loss of one layer by `batched_loss` or `local_loss`, whichever counts. (R, e), (B,) → (1,) or ()"""
+        if self._prefers_batched_loss:
             losses = self.batched_loss(embedding.unsqueeze(0), y.unsqueeze(0), slice(number, number + 1))
-            return passed, self.checked_losses(losses, 1)
+            return self.checked_losses(losses, 1)
         loss = self.local_loss(embedding, y, number)
         require(
             loss.dim() == 0,
             f"{type(self).__name__}.local_loss must return one value, (), got {tuple(loss.shape)}: average over the batch.",
         )
-        return passed, loss
+        return loss
 
     def checked_losses(self, losses: Tensor, count: int) -> Tensor:
         """Return what `batched_loss` has returned for n layers, or raise an error if its shape is not (n,)."""
@@ -104,6 +122,11 @@ class LocalMethod(Method):
         rows: Structure = self.rows(x, y)
         for number in range(len(self.network)):
             passed, loss = self.layer_loss(number, rows, y)
+            require(
+                loss.numel() == 1,
+                f"{type(self).__name__}.layer_loss must return one value as the loss, got {tuple(loss.shape)}: average over "
+                "the batch.",
+            )
             rows = detached(passed)
             del passed
             yield loss.reshape(1)

@@ -35,7 +35,7 @@ class SharedReferenceLoss(LocalMethod):
 
     @property
     def has_layer_loss(self) -> bool:
-        return type(self).layer_loss is not SharedReferenceLoss.layer_loss
+        return self._overrides("layer_loss", SharedReferenceLoss)
 
     def loss_groups(self, batch: int) -> list[range]:
         numbers = range(len(self.network))
@@ -54,9 +54,8 @@ class SharedReferenceLoss(LocalMethod):
 
     def _projection(self, number: int, batch: int) -> Tensor | None:
         """Return the weight of a layer's head, (e, w), if its loss is to be computed without the embeddings of a batch."""
-        own = type(self)
-        if own.batched_loss is not SharedReferenceLoss.batched_loss or own.local_loss is not LocalMethod.local_loss:
-            return None  # the loss of a subclass
+        if any(self._overrides(name, SharedReferenceLoss) for name in ("batched_loss", "local_loss", "embedding_loss")):
+            return None
         weight = self.network[number].head_weight if self.objective.takes_projection else None
         if weight is None or weight.device.type != "cpu":
             return None

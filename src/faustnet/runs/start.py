@@ -87,7 +87,7 @@ def started(model: Model, start: Model) -> Model:
     says so."""
     require(
         model.shape == start.shape,
-        f"The data must be {described(start.shape)}, like those of the model to start from, got {described(model.shape)}.",
+        f"The data must be {_samples_of(start)}, like those of the model to start from, got {_samples_of(model)}.",
     )
     kinds = {True: "pixels from 0 to 255 (uint8)", False: "floats"}
     require(
@@ -104,6 +104,10 @@ def started(model: Model, start: Model) -> Model:
         _check_same_network(model.method, start.method)
     start_from(model.method, start.method, model.recipe.start.train_layers, anew=anew)
     return replace(model, scaling=start.scaling)
+
+
+def _samples_of(model: Model) -> str:
+    return f"texts of {model.shape[0]} tokens" if model.vocabulary else described(model.shape)
 
 
 def _class_tensors(model: Model) -> set[str]:

@@ -163,7 +163,7 @@ def _scale(values, factors, products, length, SIZE: tl.constexpr):
 def scale_layers(values: Tensor, factors: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Multiply the values of each layer by its factor, several times as fast as torch does. The products have the same dtype
     as the values, or `dtype`. (…, R, e), (…) → (…, R, e)"""
-    layers = factors.numel()
+    layers, values = factors.numel(), values.contiguous()
     products, length = torch.empty_like(values, dtype=dtype), values.numel() // layers
     _scale[(triton.cdiv(length, BLOCK), layers)](values, factors.contiguous(), products, length, SIZE=BLOCK)
     return products

@@ -56,7 +56,7 @@ class RowParallel:
         rows = shard.counts[shard.rank]
         prototypes = here.embedding[rows:]  # the same on all ranks
         whole = torch.cat([here.gathering.wait(), prototypes.detach()]).requires_grad_()
-        loss = self.method.local_loss(whole, y, here.number)
+        loss = self.method.embedding_loss(whole, y, here.number).reshape(())
         trainable = [parameter for parameter in layer.parameters() if parameter.requires_grad]
         if trainable:
             loss.backward()

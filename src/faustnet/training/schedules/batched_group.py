@@ -94,7 +94,7 @@ class BatchedGroup(LayerGroup):
         self.output_ready = self.stream.record_event() if self.stream else None
         if self.batched.separate_first:
             self.batched.first_side.follow()  # its next products overwrite those that were just used
-        losses = method.batched_loss(embedding, labels, self.span)
+        losses = method.checked_losses(method.batched_loss(embedding, labels, self.span), len(self))
         with self.batched.side.fork():
             totals += losses.detach().masked_fill(factors[:, 3] == 0, 0)
         if losses.requires_grad:
