@@ -16,7 +16,8 @@ from conftest import Answer
 from faustnet.data import Tokeniser, load_data
 from faustnet.errors import FaustnetError
 from faustnet.runs.folder import MODEL, TOKENISER, Run
-from faustnet.runs.model import UNKNOWN, Model
+from faustnet.runs.model import Model
+from faustnet.runs.prediction import UNKNOWN
 
 Command = Callable[..., Answer]
 WORDS = {"good": ("fine", "warm", "great", "funny"), "bad": ("dull", "cold", "poor", "boring")}

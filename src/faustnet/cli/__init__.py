@@ -10,7 +10,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from faustnet.cli import calibration, check, classes, commands, compare, demo, few_shot, package, reproduce, tokens, training
+from faustnet.cli import (
+    calibration,
+    check,
+    classes,
+    commands,
+    compare,
+    demo,
+    few_shot,
+    package,
+    reproduce,
+    studies,
+    tokens,
+    training,
+)
 from faustnet.cli.spelling import Command
 from faustnet.errors import OUT_OF_MEMORY, FaustnetError, printable, require
 from faustnet.version import VERSION
@@ -50,6 +63,8 @@ for _command in (  # in the order of --help
     package.bench,
 ):
     app.command(cls=compare.CompareCommand if _command is compare.compare else Command)(_command)
+for _study in studies.STUDIES:
+    reproduce.add_command(_study)
 app.add_typer(reproduce.reproduce, name="reproduce")
 
 

@@ -1,4 +1,4 @@
-"""`faustnet reproduce`: the table and figures of the paper, and further experiments."""
+"""`faustnet reproduce`: the table and figures of the paper, and what its commands share."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from faustnet.cli.defaults import RECIPES
-from faustnet.cli.options import DataDir, Device, numbers, option
+from faustnet.cli.options import DataDir, Device, option
 from faustnet.cli.spelling import Command
-from faustnet.errors import require
 from faustnet.report.tables import print_table
 
 if TYPE_CHECKING:
@@ -34,7 +33,8 @@ Dataset = Annotated[str, typer.Option(help="Data set.")]
 Network = Annotated[str, typer.Option(help="Network: number of layers x units per layer.")]
 
 
-def _listed(about: str, values: str = "") -> object:
+def listed(about: str, values: str = "") -> object:
+    """Return an option with several values."""
     return typer.Option(help=f"{about}, separated by commas{values and ': '}{values}.")
 
 
@@ -70,7 +70,7 @@ class Training:
         typer.echo(f"{note} The table is in {self.out}/{table.name}.json and .md.")
 
 
-def _command(command: Callable[..., None]) -> None:
+def add_command(command: Callable[..., None]) -> None:
     """Register a command whose first argument is a Training, with the options of Training after its own."""
     _, *own = signature(command).parameters.values()
     shared = signature(Training).parameters
@@ -97,25 +97,25 @@ def resumable(out: Path) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _print_paths(paths: list[Path]) -> None:
+def print_paths(paths: list[Path]) -> None:
     typer.echo(f"written: {', '.join(map(str, paths))}")
 
 
-def _names(text: str) -> list[str]:
+def names_in(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-@_command
+@add_command
 def table1(
     training: Training,
     methods: Annotated[str | None, option("Methods, separated by commas.", "all that have recipes")] = None,
     datasets: Annotated[
         str | None, option("Data sets, separated by commas.", "those of the paper; for tuned recipes also CIFAR-100")
     ] = None,
-    networks: Annotated[str, _listed("Networks", "number of layers x units per layer")] = "3x500,4x800",
+    networks: Annotated[str, listed("Networks", "number of layers x units per layer")] = "3x500,4x800",
     recipes: Annotated[
         str,
-        _listed(
+        listed(
             "Kinds of recipes",
             "paper (settings of the paper), tuned (best on validation images), default (default settings, for methods "
             "without recipes)",
@@ -131,8 +131,8 @@ def table1(
     from faustnet.reproduce.jobs import table1_jobs
     from faustnet.reproduce.table1 import reproduce_table1
 
-    named, sets = (None if names is None else _names(names) for names in (methods, datasets))
-    table_jobs = table1_jobs(_names(recipes), named, sets, _names(networks), seeds)
+    named, sets = (None if names is None else names_in(names) for names in (methods, datasets))
+    table_jobs = table1_jobs(names_in(recipes), named, sets, names_in(networks), seeds)
     reproduce_table1(table_jobs, training.out, training.workers())
 
 
@@ -146,7 +146,7 @@ def figure1_(
     """Figure 1: the architecture of a network."""
     from faustnet.reproduce.figures import draw_figure1
 
-    _print_paths(draw_figure1(out, dataset, network, data_dir))
+    print_paths(draw_figure1(out, dataset, network, data_dir))
 
 
 @reproduce.command("figure2", cls=Command)
@@ -167,15 +167,15 @@ def figure2_(
     from faustnet.system.devices import choose_device
 
     with resumable(out):
-        _print_paths(draw_figure2(out, dataset, network, choose_device(device), data_dir, ConsoleProgress()))
+        print_paths(draw_figure2(out, dataset, network, choose_device(device), data_dir, ConsoleProgress()))
 
 
-@_command
+@add_command
 def figure3(training: Training, dataset: Dataset = "cifar10", network: Network = "3x500", seeds: Seeds = 5) -> None:
     """Figure 3: convergence of Forward-Forward, FAUST and backprop, from the runs of table 1 with the paper's recipes."""
     from faustnet.reproduce.figures import draw_figure3
 
-    _print_paths(draw_figure3(training.out, dataset, network, seeds, training.workers()))
+    print_paths(draw_figure3(training.out, dataset, network, seeds, training.workers()))
 
 
 @reproduce.command("animation", cls=Command)
@@ -198,166 +198,4 @@ def animation_(
 
     chosen = recipe_from(read_recipe(recipe))
     with resumable(out):
-        _print_paths(draw_animation(out, chosen, choose_device(device), data_dir, ConsoleProgress()))
-
-
-@_command
-def representatives(
-    training: Training,
-    datasets: Annotated[str, _listed("Data sets")] = "fashion-mnist,cifar10",
-    network: Network = "3x500",
-    draws: Annotated[int, typer.Option(help="Number of random draws of a single image per class.")] = 20,
-    counts: Annotated[str, _listed("Numbers of references per class")] = "1,2,5,10,20,50",
-) -> None:
-    """Compare kinds and numbers of references per class: random images, k-means images, and learned vectors.
-
-    Not in the paper; uses the tuned recipes. Writes the results to OUT/representatives and OUT/representatives.json, and a
-    figure.
-    """
-    require(1 <= draws <= 1000, f"--draws must be from 1 to 1000, got {draws}.")
-    from faustnet.reproduce.representatives import draw_representatives, representatives_jobs
-
-    point_jobs = representatives_jobs(_names(datasets), network, draws, numbers(counts, "--counts"))
-    _print_paths(draw_representatives(point_jobs, training.out, training.workers()))
-
-
-@_command
-def best(
-    training: Training,
-    names: Annotated[
-        str | None, option("Recipes, separated by commas, for example cifar10/mlp,mnist/mlp.", "all except those of digits")
-    ] = None,
-    seeds: Seeds = 3,
-    twins: Annotated[bool, typer.Option(help="Also train the backprop twin of each recipe.")] = True,
-) -> None:
-    """Compare the strongest recipes with backprop twins: the same network, data, optimiser and epochs.
-
-    Not in the paper. Writes the result of each run to OUT/best, and the table to OUT/best.json and .md. After Ctrl-C the
-    same command continues.
-    """
-    from faustnet.reproduce.best import TABLE, best_jobs
-
-    table_jobs = best_jobs(None if names is None else _names(names), seeds, twins=twins)
-    two = " Several numbers in a cell are those of the columns before, in their order." if twins else ""
-    training.tabulate(TABLE, table_jobs, f"Test accuracy in %, mean ± standard deviation.{two}")
-
-
-@_command
-def class_counts(
-    training: Training,
-    base: Annotated[str, typer.Option(help="Recipe, as DATASET/NAME.")] = "cifar10/cnn",
-    counts: Annotated[str, _listed("Numbers of classes")] = "2,5,10",
-    seeds: Seeds = 3,
-) -> None:
-    """Measure the accuracy of a recipe and of its twins on some of the classes of their data set.
-
-    Not in the paper. The seed determines the classes. Results of `faustnet reproduce best` in OUT are reused where all
-    classes are wanted. Writes the results to OUT/class-counts and OUT/class-counts.json, and a figure.
-    """
-    from faustnet.reproduce.class_counts import class_count_jobs, draw_counts
-
-    _print_paths(draw_counts(class_count_jobs(base, numbers(counts, "--counts"), seeds), training.out, training.workers()))
-
-
-@_command
-def incremental(
-    training: Training,
-    base: Annotated[
-        str, typer.Option(help="Recipe of a FAUST method with a backprop twin, as DATASET/NAME.")
-    ] = "cifar100/cnn",
-    first: Annotated[int, typer.Option(help="Number of classes to train on.")] = 50,
-    step: Annotated[int, typer.Option(help="Number of classes that are added in each step.")] = 5,
-    seeds: Seeds = 3,
-) -> None:
-    """Add classes over time: train on some classes, then add the others in steps, and measure the accuracy after each step.
-
-    Not in the paper. FAUST without further training, FAUST with a short training of its heads, and backprop with the nearest
-    class mean. The seed determines the order of the classes. Writes the results to OUT/incremental and
-    OUT/incremental.json, and a figure.
-    """
-    from faustnet.reproduce.incremental import draw_steps, incremental_jobs
-
-    _print_paths(draw_steps(incremental_jobs(base, first, step, seeds), training.out, training.workers()))
-
-
-@_command
-def ablation(
-    training: Training,
-    base: Annotated[str, typer.Option(help="Recipe to change, as DATASET/NAME.")] = "cifar10/mlp",
-    epochs: Annotated[int | None, option("Number of epochs of every run.", "as in the recipe")] = None,
-    seeds: Seeds = 3,
-) -> None:
-    """Ablation of a strong recipe: change one setting at a time and measure the accuracy on validation images.
-
-    Not in the paper. 5,000 training images (20% of digits) are held out for validation. Writes the result of each run to
-    OUT/ablation, and the table to OUT/ablation.json and .md. After Ctrl-C the same command continues.
-    """
-    from faustnet.reproduce.ablation import TABLE, ablation_jobs
-
-    note = "Validation accuracy in %, mean ± standard deviation."
-    training.tabulate(TABLE, ablation_jobs(base, seeds, epochs), note)
-
-
-@_command
-def new_classes(
-    training: Training,
-    datasets: Annotated[str, _listed("Data sets")] = "mnist,fashion-mnist",
-    classes: Annotated[
-        str, typer.Option(help="Classes to leave out, as numbers separated by commas; each run leaves out one.")
-    ] = "0,1,2,3,4,5,6,7,8,9",
-    references: Annotated[str, _listed("Numbers of references per class")] = "1,10",
-    seeds: Seeds = 1,
-) -> None:
-    """Add classes without training: train on all classes but one, then add that class from 1, 10 and 100 images.
-
-    Not in the paper. Writes the result of each run to OUT/new-classes, and the table to OUT/new-classes.json and .md. After
-    Ctrl-C the same command continues.
-    """
-    from faustnet.reproduce.new_classes import TABLE, new_class_jobs
-
-    numbered, counts = numbers(classes, "--classes"), numbers(references, "--references")
-    table_jobs = new_class_jobs(_names(datasets), numbered, counts, seeds)
-    training.tabulate(TABLE, table_jobs, "Test accuracy in %, mean ± standard deviation over the classes.")
-
-
-@_command
-def rejection(
-    training: Training,
-    datasets: Annotated[
-        str,
-        _listed(
-            "Data sets to train on",
-            "mnist (images of fashion-mnist count as unknown), fashion-mnist (mnist), cifar10 (cifar100), omniglot "
-            "(omniglot-evaluation)",
-        ),
-    ] = "mnist,fashion-mnist",
-    seeds: Seeds = 3,
-) -> None:
-    """Measure how well FAUST and backprop distinguish images of another data set from images of known classes.
-
-    Not in the paper. Writes the result of each run to OUT/rejection, and the table to OUT/rejection.json and .md. After
-    Ctrl-C the same command continues.
-    """
-    from faustnet.reproduce.rejection import TABLE, rejection_jobs
-
-    note = "In %, on test images unless the column says otherwise."
-    training.tabulate(TABLE, rejection_jobs(_names(datasets), seeds), note)
-
-
-@_command
-def few_shot(
-    training: Training,
-    methods: Annotated[str, _listed("Methods")] = "faust-representative,faust-prototype,backprop",
-    episodes: Annotated[int, typer.Option(help="Number of random episodes of each kind, for each seed.")] = 1000,
-    seeds: Seeds = 3,
-) -> None:
-    """Recognise new characters of Omniglot from one or five drawings: N-way K-shot accuracy with 95 % intervals.
-
-    Not in the paper. Trains on the background alphabets, and classifies characters of the evaluation alphabets, also by raw
-    pixels. Writes the result of each run to OUT/few-shot, and the table to OUT/few-shot.json and .md. After Ctrl-C the same
-    command continues.
-    """
-    from faustnet.reproduce.few_shot import TABLE, few_shot_jobs
-
-    note = "Accuracy in % with half the length of its 95 % interval; ○: the intervals of the two methods overlap."
-    training.tabulate(TABLE, few_shot_jobs(_names(methods), episodes, seeds), note)
+        print_paths(draw_animation(out, chosen, choose_device(device), data_dir, ConsoleProgress()))

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from faustnet._lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from faustnet.data.augmentation import Augmentation
     from faustnet.data.download import data_folder
     from faustnet.data.findings import Finding, check_data
     from faustnet.data.image_file import image_files, image_pixels, read_image
     from faustnet.data.image_folder import read_classes
-    from faustnet.data.images import Augmentation, DataSet, Images, ImageSource, Scaling
+    from faustnet.data.images import DataSet, Images, ImageSource, Scaling
     from faustnet.data.loading import DATASETS, TEXT_SETS, absolute_name, load_data, make_shards
     from faustnet.data.memory import MEMORY, data_digest, data_in_memory
     from faustnet.data.quick_checks import obvious_findings
@@ -26,7 +27,8 @@ _MODULES = {
     "findings": ["Finding", "check_data"],
     "image_file": ["image_files", "image_pixels", "read_image"],
     "image_folder": ["read_classes"],
-    "images": ["Augmentation", "DataSet", "Images", "ImageSource", "Scaling"],
+    "augmentation": ["Augmentation"],
+    "images": ["DataSet", "Images", "ImageSource", "Scaling"],
     "loading": ["DATASETS", "TEXT_SETS", "absolute_name", "load_data", "make_shards"],
     "memory": ["MEMORY", "data_digest", "data_in_memory"],
     "quick_checks": ["obvious_findings"],

@@ -5,7 +5,7 @@ from typing import Any
 
 from faustnet.errors import errors_about_options, unknown
 from faustnet.methods.backprop import Backprop
-from faustnet.methods.base import STATISTICS_IMAGES, Method, evaluating
+from faustnet.methods.base import STATISTICS_IMAGES, Method
 from faustnet.methods.centroid import FaustCentroid
 from faustnet.methods.collaborative import CollaborativeFF
 from faustnet.methods.cwc import CwC
@@ -14,6 +14,7 @@ from faustnet.methods.faust import Faust, FaustRepresentative
 from faustnet.methods.ffcm import FFCM
 from faustnet.methods.forward_forward import ForwardForward
 from faustnet.methods.local import LocalMethod
+from faustnet.methods.modes import evaluating
 from faustnet.methods.mono_forward import MonoForward
 from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.predsim import PredSim

@@ -1,20 +1,19 @@
 """The contract of a method: what is fed in, each layer's loss, how a class is predicted."""
 
-import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
 from os import PathLike
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from faustnet._deprecated import moved_names
-from faustnet.data.sources import as_tensor, checked_labels, source_from
+from faustnet.data.sources import checked_labels, source_from
 from faustnet.errors import FaustnetError, require
+from faustnet.methods.arguments import check_network, checked_batch, layer_numbers
+from faustnet.methods.modes import evaluating
+from faustnet.methods.options import option_types_of, options_of
 from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.source import Source, some_positions
 from faustnet.methods.state_file import read_state, write_state
@@ -25,54 +24,6 @@ from faustnet.nn.search import Decisions, decisions_from
 
 UNCHECKED = object()
 STATISTICS_IMAGES = 1024  # training images that the statistics of batch norms are computed from
-
-
-@contextmanager
-def evaluating(method: nn.Module) -> Iterator[None]:
-    """Use evaluation mode and no gradients in this block."""
-    training = method.training
-    _set_mode(method, training=False)
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        _set_mode(method, training=training)
-
-
-def _set_mode(method: nn.Module, *, training: bool) -> None:
-    """Set the mode of all modules, unless they have it: setting it takes longer than a small prediction."""
-    if any(module.training is not training for module in method.modules()):
-        method.train(training)
-
-
-def check_network(network: Network, classes: int) -> None:
-    """Refuse other things than a network and a number of classes."""
-    require(
-        isinstance(network, Network),
-        f"network must be a faustnet.Network, got {type(network).__name__}: make one with Network(blocks, example=…).",
-    )
-    require(isinstance(classes, int) and classes >= 1, f"classes must be a whole number of at least 1, got {classes!r}.")
-
-
-def all_finite(values: Tensor) -> bool:
-    """Return whether no value is NaN or infinite. One sum tells it, unless the sum itself overflows."""
-    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
-
-
-@cache
-def _options(method: type) -> dict[str, Any]:
-    parameters = inspect.signature(method).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-
-
-@cache
-def _option_types(method: "type[Method]") -> dict[str, Any]:
-    hints = get_type_hints(method.__init__)
-    for name in method.options():
-        require(
-            name in hints, f"Option {name!r} of {method.__name__} has no type annotation: add one, such as {name}: float."
-        )
-    return {name: hints[name] for name in method.options()}
 
 
 class Method(nn.Module, ABC):
@@ -116,12 +67,12 @@ class Method(nn.Module, ABC):
     @classmethod
     def options(cls) -> dict[str, Any]:
         """Return the options and their defaults."""
-        return dict(_options(cls))
+        return dict(options_of(cls))
 
     @classmethod
     def option_types(cls) -> dict[str, Any]:
         """Return the annotated types of the options."""
-        return dict(_option_types(cls))
+        return dict(option_types_of(cls))
 
     @property
     def voters(self) -> list[str]:
@@ -179,7 +130,7 @@ class Method(nn.Module, ABC):
             if self.is_local:
                 check_owners(self)
             self._known_optimisers = optimisers
-        x = self._input(x, wait=False)
+        x = self._batch(x, wait=False)
         if not (isinstance(y, Tensor) and y.is_cuda):  # reading values would wait for the GPU
             y = checked_labels(y, self.classes, "the batch y").to(x.device)
         require(len(x) == len(y), f"y must have one label per sample, got {len(x)} samples and {len(y)} labels.")
@@ -304,23 +255,23 @@ class Method(nn.Module, ABC):
         if layers is None:
             return list(self.weights)
         count = len(self.voters)
-        chosen = self._numbers(layers, count)
+        chosen = layer_numbers(layers, count, self.name)
         return [float(number in chosen) for number in range(1, count + 1)]
 
     def predict(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
         """Return the class with the largest sum of scores, over all voters or those in `layers`, numbered from 1.
         (B, …) → (B,)"""
         with evaluating(self):
-            return self.joined(self.votes(self._input(x)), layers).argmax(dim=1)
+            return self.joined(self.votes(self._batch(x)), layers).argmax(dim=1)
 
     def embed(self, x: Tensor, layers: Sequence[int] | None = None) -> Tensor:
         """Return the embeddings of all layers, or of those in `layers`, numbered from 1, one after the other.
         (B, …) → (B, Σ e_i)"""
-        numbers = self._numbers(layers, len(self.network))
+        numbers = layer_numbers(layers, len(self.network), self.name)
         if self.network.has_batch_norm:
             self.check_ready()
         with evaluating(self):
-            found = list(self.network.embeddings(self.unlabelled(self._input(x))))
+            found = list(self.network.embeddings(self.unlabelled(self._batch(x))))
         return torch.cat([found[number - 1] for number in numbers], dim=1)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -331,39 +282,15 @@ class Method(nn.Module, ABC):
         """Read the weights and references of a method with the same network and classes."""
         read_state(self, path)
 
-    def _input(self, x: Any, *, wait: bool = True) -> Tensor:
-        """Return samples, such as an array, with the type and the device of the network's example. (B, …)
-
-        Without `wait`, values on a GPU are not checked, because that would wait for the GPU.
-        """
-        x, shape = as_tensor(x), self.input_shape
-        require(
-            x.dim() == len(shape) + 1 and x.shape[1:] == shape,
-            f"x must be a batch of inputs like the network's example, (B, {', '.join(map(str, shape))}), got "
-            f"{tuple(x.shape)}.",
-        )
-        require(
-            not x.is_floating_point() or (x.is_cuda and not wait) or all_finite(x),
-            "x must contain finite values only, got NaN or infinity: replace them.",
-        )
-        return x.to(self.network.example)
-
-    def _numbers(self, layers: Sequence[int] | None, count: int) -> Sequence[int]:
-        if layers is None:
-            return range(1, count + 1)
-        numbers = list(layers) if isinstance(layers, Sequence) else []
-        if not numbers or not set(numbers) <= set(range(1, count + 1)) or len(set(numbers)) < len(numbers):
-            raise FaustnetError(
-                f"layers must be one or more different numbers from 1 to {count} for {self.name}, got {layers!r}."
-            )
-        return layers
+    def _batch(self, x: Any, *, wait: bool = True) -> Tensor:
+        return checked_batch(x, self.input_shape, self.network.example, wait=wait)
 
     def joined(self, scores: Tensor, layers: Sequence[int] | None = None) -> Tensor:
         """Return the weighted sum of the scores of all voters, or the plain sum over those in `layers`, numbered from 1.
         (voters, B, C) → (B, C)"""
         if layers is None:
             return self.weighted(scores).sum(dim=0)
-        return scores[[layer - 1 for layer in self._numbers(layers, len(scores))]].sum(dim=0)
+        return scores[[layer - 1 for layer in layer_numbers(layers, len(scores), self.name)]].sum(dim=0)
 
     def weighted(self, scores: Tensor) -> Tensor:
         """Multiply scores by the weights of their voters. (voters, B, C) → the same shape"""

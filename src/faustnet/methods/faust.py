@@ -9,7 +9,8 @@ from torch import Tensor
 from faustnet._deprecated import moved_names
 from faustnet.errors import require
 from faustnet.losses.objective import BatchTuplet, Contrastive, Objective, ReferenceTuplet, SimilarityMatching
-from faustnet.methods.base import Method, check_network
+from faustnet.methods.arguments import check_network
+from faustnet.methods.base import Method
 from faustnet.methods.mixup import MixUp, check_label_smoothing
 from faustnet.methods.shared_loss import SharedReferenceLoss
 from faustnet.methods.source import Source, join_rows

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from faustnet.errors import require
-from faustnet.methods.base import check_network
+from faustnet.methods.arguments import check_network
 from faustnet.methods.faust import FaustSharedReferences
 from faustnet.methods.mixup import MixUp
 from faustnet.methods.shared_loss import SharedReferenceLoss

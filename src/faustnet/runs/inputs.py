@@ -10,11 +10,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from faustnet.data import Images, Tokeniser, image_pixels, read_image
-from faustnet.data.images import is_table
+from faustnet.data import Images, ImageSource, Tokeniser, image_pixels, read_image
+from faustnet.data.images import described, is_table
 from faustnet.data.tokens import check_ids
 from faustnet.errors import FaustnetError, require
-from faustnet.methods.base import all_finite
+from faustnet.methods.arguments import all_finite
+from faustnet.runs.model_file import dimensions
 
 if TYPE_CHECKING:
     from faustnet.runs.model import Model
@@ -41,6 +42,24 @@ def input_images(model: "Model", given: Any) -> Images:
     else:
         rows = _pixels(given, model)
     return Images(rows, torch.zeros(len(rows), dtype=torch.long, device=rows.device))
+
+
+def source_of(model: "Model", images: Images) -> ImageSource:
+    """Return images as input for the method of a model, without augmentation."""
+    if model.tokeniser and images.shape != model.shape:
+        raise FaustnetError(
+            f"Texts must have {model.shape[0]} token ids for this model, got the shape {dimensions(images.shape)}: use "
+            "texts and the tokeniser of the model."
+        )
+    if images.shape != model.shape:
+        raise FaustnetError(
+            f"The data must be {described(model.shape)} for this model, got {described(images.shape)}: use data of that "
+            "shape, or train another model."
+        )
+    scaling = model.scaling
+    if scaling is not None and next(model.method.parameters()).dtype == torch.float64:  # of a fitted `FaustClassifier`
+        scaling = scaling.to(torch.float64)
+    return ImageSource(images, scaling, model.class_names)
 
 
 def _files(given: Any) -> list[Any]:

@@ -1,6 +1,5 @@
 """Trained models: a method with its classes, and the shape and the scaling of its images, or the tokeniser of its texts."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -10,23 +9,22 @@ import torch
 from torch import Tensor
 
 from faustnet.data import DataSet, Images, ImageSource, Scaling, Tokeniser, load_data
-from faustnet.data.images import described
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Faust, Method
 from faustnet.nn.old_names import current_names
 from faustnet.nn.references import REFERENCE_KINDS
 from faustnet.runs.class_changes import renamed, undone, with_classes, with_images, without_class
 from faustnet.runs.class_history import ClassHistory, ClassInfo
+from faustnet.runs.cost import with_cost
 from faustnet.runs.indexed import IndexedModel
-from faustnet.runs.inputs import OF_TEXTS, Inputs, check_range, input_images
-from faustnet.runs.model_file import dimensions, file_contents, model_fields
+from faustnet.runs.inputs import OF_TEXTS, Inputs, check_range, input_images, source_of
+from faustnet.runs.model_file import file_contents, model_fields
 from faustnet.runs.own import OwnMethod
-from faustnet.runs.prediction import UNKNOWN, EarlyPrediction, Prediction, named_predictions
+from faustnet.runs.prediction import EarlyPrediction, Prediction, named_predictions, rejection_threshold
 from faustnet.runs.recipes import DataSettings, Recipe, as_table, recipe_from
 from faustnet.runs.tensor_file import read_tensors, unpack
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import (
-    Evaluation,
     all_scores,
     chunks,
     collect_answers,
@@ -34,8 +32,6 @@ from faustnet.training.evaluation import (
     early_exits_of,
     evaluating,
     evaluation_of,
-    seconds_per_image,
-    threshold_accepting,
 )
 
 CPU = torch.device("cpu")
@@ -161,20 +157,7 @@ class Model:
 
     def source(self, images: Images) -> ImageSource:
         """Return the images as input for the method, without augmentation."""
-        if self.tokeniser and images.shape != self.shape:
-            raise FaustnetError(
-                f"Texts must have {self.shape[0]} token ids for this model, got the shape {dimensions(images.shape)}: use "
-                "texts and the tokeniser of the model."
-            )
-        if images.shape != self.shape:
-            raise FaustnetError(
-                f"The data must be {described(self.shape)} for this model, got {described(images.shape)}: use data of that "
-                "shape, or train another model."
-            )
-        scaling = self.scaling
-        if scaling is not None and _dtype(self.method) == torch.float64:  # of a fitted `FaustClassifier`
-            scaling = scaling.to(torch.float64)
-        return ImageSource(images, scaling, self.class_names)
+        return source_of(self, images)
 
     def images(self, pixels: Inputs) -> Images:
         """Return images without labels from arrays, (n, c, h, w), (n, h, w, c), or (n, h, w) for one channel; from images of
@@ -270,19 +253,7 @@ class Model:
         a layer are closest to every prototype.
         """
         self._faust("Rejecting images").check_rejection()
-        require(0 < accept <= 1, f"accept must be above 0 and at most 1, got {accept}.")
-        require(
-            UNKNOWN not in self.class_names,
-            f"No class may be named {UNKNOWN!r}, the prediction for rejected images: rename it and train again.",
-        )
-        near = decide(self.method, self.source(self.images(pixels))).known
-        require(len(near) > 0, "pixels must contain at least one image of a class of the model, got none.")
-        threshold = threshold_accepting(near, accept)
-        require(
-            math.isfinite(threshold),
-            f"The threshold must be finite, got {threshold}: scale the pixels like the training data of this model.",
-        )
-        return replace(self, threshold=threshold)
+        return replace(self, threshold=rejection_threshold(self, self.images(pixels), accept))
 
     def measure(self, images: Images, layers: Sequence[int] | None = None, *, early_exit: bool = False) -> dict[str, Any]:
         """Return the accuracy on these images and the cost of a prediction, as values for JSON."""
@@ -324,22 +295,6 @@ class Model:
             method = recipe.build_method(state["shape"], len(state["class_names"])).to(_dtype(old))
         method.load_state_dict(current_names(old.state_dict(), method))
         vars(self).update(state, recipe=recipe, method=method.eval())
-
-
-def with_cost(
-    model: Model, evaluation: Evaluation, source: ImageSource, layers: Sequence[int] | None = None
-) -> dict[str, Any]:
-    """Return an evaluation by these layers, and the cost of a prediction, which is measured on these images, as values for
-    JSON."""
-    weights = model.method.weights
-    return {
-        "voters": model.method.voters,
-        "layers": None if layers is None else list(layers),
-        "weights": None if set(weights) == {1.0} else list(weights),
-        **asdict(evaluation),
-        "class_names": model.class_names,
-        "seconds_per_image": seconds_per_image(model.method, source),
-    }
 
 
 def _unpickled(values: dict[str, Any]) -> Model:

@@ -1,10 +1,13 @@
 """Predicted classes."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from faustnet.errors import FaustnetError
+from faustnet.data import Images
+from faustnet.errors import FaustnetError, require
 from faustnet.nn.search import Decisions
+from faustnet.training.evaluation import decide, threshold_accepting
 
 if TYPE_CHECKING:
     from faustnet.runs.model import Model
@@ -43,3 +46,20 @@ def named_predictions(model: "Model", found: Decisions, *, reject: bool) -> list
         Prediction(UNKNOWN if reject and is_far else names[number], score, [names[vote] for vote in votes], is_far)
         for number, score, votes, is_far in rows
     ]
+
+
+def rejection_threshold(model: "Model", images: Images, accept: float) -> float:
+    """Return the first-layer score that the fraction `accept` of these images have at least."""
+    require(0 < accept <= 1, f"accept must be above 0 and at most 1, got {accept}.")
+    require(
+        UNKNOWN not in model.class_names,
+        f"No class may be named {UNKNOWN!r}, the prediction for rejected images: rename it and train again.",
+    )
+    near = decide(model.method, model.source(images)).known
+    require(len(near) > 0, "pixels must contain at least one image of a class of the model, got none.")
+    threshold = threshold_accepting(near, accept)
+    require(
+        math.isfinite(threshold),
+        f"The threshold must be finite, got {threshold}: scale the pixels like the training data of this model.",
+    )
+    return threshold

@@ -14,8 +14,9 @@ from faustnet.errors import FaustnetError
 from faustnet.nn.warm_up import starting
 from faustnet.runs.confusion import stored_matrix
 from faustnet.runs.continuation import check_schedule
+from faustnet.runs.cost import with_cost
 from faustnet.runs.folder import METRICS, MODEL, START, Run
-from faustnet.runs.model import Model, with_cost
+from faustnet.runs.model import Model
 from faustnet.runs.own import OwnMethod
 from faustnet.runs.recipes import Recipe, differences
 from faustnet.runs.start import started, starting_model
