@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from faustnet.data import Augmentation, DataSet, Images, ImageSource, Scaling
-from faustnet.data.images import warped
+from faustnet.data.augmentation import warped
 from faustnet.errors import FaustnetError
 
 GRID = torch.arange(2 * 3 * 4 * 5).view(2, 3, 4, 5).to(torch.uint8)
