@@ -14,6 +14,7 @@ from faustnet.reproduce.ablation import TABLE as ABLATION
 from faustnet.reproduce.best import LOCAL, in_order
 from faustnet.reproduce.best import TABLE as BEST
 from faustnet.runs.recipes import shipped_recipe
+from search import ARMS
 from trials import EQUAL, best_of
 
 KINDS = {"mlp": "MLP", "cnn": "CNN", "cwc": "CwC", "trifecta": "the Trifecta"}  # by the first part of a recipe's name
@@ -75,6 +76,14 @@ CHOSEN = """
 
 All recipes were chosen on validation images by `python benchmarks/best.py run results/best-study.json`; this file has
 every trial. Most trials are shorter than the final training. Number of trials in the file: {counts}."""
+EQUALLY = """
+
+**Equal tuning.** In these studies, FAUST, backprop and deep supervision have the same search space (learning rate, weight
+decay, dropout, label smoothing, MixUp, cutout), the same sampler, the same number of trials and the same validation
+images. The table shows the best accuracy in % of the validation images with one seed, and in brackets the number of trials
+that were measured. A recipe is chosen from these trials, and measured on test images, once all of them are there.
+
+{table}"""
 AT_THE_EDGE = """
 
 For these recipes, the best learning rate was the lowest or the highest that was tried, so a better one may exist outside
@@ -194,6 +203,7 @@ def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) ->
         if (cell["tuning"] == EQUAL or cell["role"] != LOCAL) and at_the_edge(_compared(cell, studies))
     )
     chosen = (CHOSEN.format(counts=counts) if counts else "") + (AT_THE_EDGE.format(names=edges) if edges else "")
+    chosen += EQUALLY.format(table=table) if (table := equal_trials(trials)) else ""
     by_name = {cell["name"]: cell for cell in cells}
     chosen += "".join(f"\n\n{_note(note, by_name[name])}" for name, note in NOTES.items() if name in names)
     rows = BEST.rows(cells)
@@ -202,6 +212,20 @@ def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) ->
     ]  # without the time
     table = markdown([BEST.columns[column] for column in shown], [[row[column] for column in shown] for row in rows])
     return PAST.format(seeds=over_seeds(cells), table=table, chosen=chosen)
+
+
+def equal_trials(trials: list[dict[str, Any]]) -> str:
+    """Table of the best equal trial of each arm, of the studies in which every arm has a trial with a result."""
+    equal = [trial for trial in trials if trial.get("tuning") == EQUAL and trial["validation_accuracy"] is not None]
+    studies = _by(equal, "study")
+    rows = []
+    for name in studies:
+        arms = [studies.get(name + ending) for ending in ARMS]
+        if not name.endswith(tuple(ARMS)[1:]) and all(arms):
+            (epochs,) = {trial["epochs"] for arm in arms for trial in arm or []}
+            best = [f"{100 * best_of(arm)['validation_accuracy']:.2f} ({len(arm)})" for arm in arms if arm]
+            rows.append([name, str(epochs), *best])
+    return markdown(["recipe", "epochs", "FAUST", "backprop", "deep supervision"], rows) if rows else ""
 
 
 def _note(note: str, cell: dict[str, Any]) -> str:

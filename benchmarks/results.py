@@ -154,6 +154,7 @@ def pages() -> dict[Path, str]:
             {
                 "table1": table1_in_short(cells),
                 "best": beyond.in_short(_read("best.json")),
+                "equal": beyond.equal_trials(_read("best-study.json")),
                 "speed": performance_summary.speed_in_short(performance_files.read()),
             },
         ),

@@ -298,6 +298,22 @@ def fail_at_two(number: int) -> int:
     return 10 * number
 
 
+def test_the_table_of_equal_trials_shows_the_best_of_each_arm_once_all_arms_have_one() -> None:
+    def trial(study: str, accuracy: float | None, **about: Any) -> dict[str, Any]:
+        return {"study": study, "epochs": 30, "tuning": "equal", "validation_accuracy": accuracy, **about}
+
+    arms = {"": (0.5, 0.7), "-backprop": (0.6, None), "-deep-supervision": (0.65,)}
+    trials = [trial(f"cifar10/mlp{ending}", accuracy) for ending, found in arms.items() for accuracy in found]
+    trials += [
+        trial("cifar10/mlp", 0.9, tuning="learning-rate"),
+        trial("cifar10/cnn", 0.8),
+        trial("cifar10/cnn-backprop", 0.8),
+    ]
+    lines = beyond.equal_trials(trials).splitlines()
+    assert lines[2:] == ["| cifar10/mlp | 30 | 70.00 (2) | 60.00 (1) | 65.00 (1) |"]
+    assert not beyond.equal_trials(trials[2:])
+
+
 def test_other_calls_go_on_if_one_fails() -> None:
     found: list[tuple[int, int]] = []
     with pytest.raises(ValueError, match="two"):

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 
 @contextmanager
@@ -24,6 +23,8 @@ def plain_operations() -> Iterator[None]:
 
 def count_multiplications(function: Callable[[Any], Any], rows: Any) -> tuple[Any, int]:
     """Call a function, and return its result and the number of multiplications in matrix products and convolutions."""
+    from torch.utils.flop_counter import FlopCounterMode  # which imports Triton where it is installed
+
     with plain_operations(), FlopCounterMode(display=False) as counter:
         found = function(rows)
     return found, counter.get_total_flops() // 2  # a multiplication and an addition each
