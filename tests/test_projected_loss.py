@@ -345,7 +345,7 @@ def test_a_replaced_method_of_a_layer_is_called(source: ImageSource, projections
         (256, 10, 64, 800, True),  # 10.5 of 13.1 million
         (256, 10, 64, 400, False),  # 5.3 of 6.6 million: too few to make up for more operations
         (256, 100, 256, 800, True),  # 11.5 of 52 million
-        (256, 200, 256, 800, False),  # so many references take longer than the embeddings
+        (256, 200, 256, 800, False),  # 200 references take longer than the embeddings
     ],
 )
 def test_the_faster_form_is_used(batch: int, references: int, size: int, width: int, faster: bool) -> None:
