@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from best import trial_recipe
 from faustnet.report.paper import dataset_title
 from faustnet.report.table1 import ours, over_seeds, signed
 from faustnet.report.tables import markdown
@@ -222,9 +223,9 @@ def equal_trials(trials: list[dict[str, Any]]) -> str:
     for name in studies:
         arms = [studies.get(name + ending) for ending in ARMS]
         if not name.endswith(tuple(ARMS)[1:]) and all(arms):
-            (epochs,) = {trial["epochs"] for arm in arms for trial in arm or []}
+            epochs = sorted({trial_recipe(trial).training.epochs for arm in arms for trial in arm or []})
             best = [f"{100 * best_of(arm)['validation_accuracy']:.2f} ({len(arm)})" for arm in arms if arm]
-            rows.append([name, str(epochs), *best])
+            rows.append([name, " / ".join(map(str, epochs)), *best])
     return markdown(["recipe", "epochs", "FAUST", "backprop", "deep supervision"], rows) if rows else ""
 
 
@@ -243,8 +244,8 @@ def at_the_edge(trials: list[dict[str, Any]]) -> bool:
     """Whether the best trial has the lowest or the highest learning rate of all trials."""
     if not trials:
         return False
-    rates = [trial["changes"]["optimiser.learning_rate"] for trial in trials]
-    return best_of(trials)["changes"]["optimiser.learning_rate"] in (min(rates), max(rates))
+    rates = [trial_recipe(trial).optimiser.learning_rate for trial in trials]
+    return trial_recipe(best_of(trials)).optimiser.learning_rate in (min(rates), max(rates))
 
 
 def in_short(cells: list[dict[str, Any]]) -> str:

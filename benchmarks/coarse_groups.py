@@ -192,7 +192,7 @@ def run(path: Path, base: tuple[str, Recipe], groups: list[int], layers: Sequenc
         if (count, seed) not in done
     ]
     for _, row in results_of(measure, missing, [1] * len(missing), how["jobs"], how["seconds"]):
-        add_row(path, {"base": name, **row}, ("epochs", "coarse_layers", "seed"))
+        add_row(path, {"base": name, **row}, ("base", "epochs", "coarse_layers", "seed"))
         print(
             f"{row['coarse_layers']} layers learn groups, seed {row['seed']}: {row['validation_accuracy']:.2%}, all layers "
             f"{row['last_layers_accuracy'][0]:.2%} ({row['seconds']} s)",

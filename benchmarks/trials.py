@@ -74,8 +74,9 @@ def results_of(
     function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], slots: Sequence[int], jobs: int, seconds: float
 ) -> Iterator[tuple[int, Any]]:
     """Call a function with each of these arguments, in processes, and yield the number and the result of each call as they
-    end. A call takes some of `jobs` slots. None is begun after the given seconds. If some calls fail, the others go on, and
-    then the first error is raised."""
+    end. A call takes some of `jobs` slots. None is begun after the given seconds. If some calls raise errors, the others go
+    on, and then the first error is raised. If a process is killed, the calls that run at that time are lost, and no others
+    are begun."""
     end, begun = time.monotonic() + seconds, 0
     running: dict[Future[Any], int] = {}
     errors: list[BaseException] = []
@@ -116,15 +117,16 @@ def record(path: Path, trial: Trial, result: Result) -> Trial:
     """Store the result of a trial in the file, to which other programs may have added trials and results."""
     with writing_to(path.parent):
         trials = read(path)
-        (found,) = (other for other in trials if _settings(other) == _settings(trial))
+        (found,) = (other for other in trials if _identity(other) == _identity(trial))
         found.pop("failed", None)
         found |= result
         save(path, trials)
     return found
 
 
-def _settings(trial: Trial) -> Trial:
-    return {key: value for key, value in trial.items() if key not in Result.__annotations__}
+def _identity(trial: Trial) -> Trial:
+    """Return what tells a trial from all others in a file."""
+    return {key: trial[key] for key in ("study", "method", "dataset", "number") if key in trial}
 
 
 def measure(recipe: Recipe, device: str) -> Result:

@@ -123,7 +123,10 @@ def test_an_interrupted_benchmark_goes_on_with_the_starts_that_were_measured(
     answer = faustnet(*words)
     assert answer.code == 130
     assert not out.exists()
-    assert f"The starts of an incomplete part in {kept}: run the same command again to go on." in answer.err
+    said = (
+        f"{kept} has the measurements of the part that was stopped. To go on: faustnet bench steps, with the same options."
+    )
+    assert said in answer.err
     processes()
     other = faustnet(*words, "--seconds", "3")
     assert other.code == 130
@@ -144,6 +147,11 @@ def test_an_interrupted_benchmark_goes_on_with_the_starts_that_were_measured(
     assert faustnet(*words[:2], "--starts", "2", *words[4:]).code == 0
     processes()
     assert faustnet(*words).code == 130  # nothing is left of the benchmark with fewer starts
+    parts = faustnet("bench", "prediction", *words[1:])
+    assert parts.code == 130
+    assert (
+        parts.sentence == f"Stopped. {out} has the completed parts. To go on: faustnet bench steps, with the same options."
+    )
     for content in ("null\n", "PK\n", "[1, 2, 3]\n", '["a", []]\n', "notes"):
         kept.write_text(content)
         answer = faustnet(*words)
@@ -181,7 +189,15 @@ def test_a_measurement_is_repeated_if_the_code_or_a_recipe_has_changed(
     monkeypatch.setattr(measurement_cache, "measured_by", change)
     with pytest.raises(FaustnetError, match="The code of faustnet changed during a measurement"):
         MeasurementCache(tmp_path / "B.json.starts").measure("other", {"device": "cpu"})
-    assert len((tmp_path / "B.json.starts").read_text().splitlines()) == 3
+    file = tmp_path / "B.json.starts"
+    assert len(file.read_text().splitlines()) == 3
+    assert not MeasurementCache(file).holds_any_of(torch.device("cpu"))  # with the code of now
+    monkeypatch.setattr(measurement_cache, "measured_by", lambda module, given: next(times))
+    cache = MeasurementCache(file)
+    cache.measure("module", {"device": "cpu"})
+    assert MeasurementCache(file).holds_any_of(torch.device("cpu"))
+    cache.clear()
+    assert not file.exists()
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,12 @@ def test_the_strongest_recipes_stand_beside_their_twins_and_the_records(tmp_path
     for rates, said in ([1, 2, 3], False), ([1, 3, 2], True), ([2, 1, 3], True):  # the second is the best
         tried = zip(rates, (0.5, 0.7, 0.6), strict=True)
         for_twin = [
-            {"study": "cifar10/mlp-backprop", "validation_accuracy": found, "changes": {"optimiser.learning_rate": rate}}
+            {
+                "study": "cifar10/mlp-backprop",
+                "base": None,
+                "changes": {"optimiser.learning_rate": rate},
+                "validation_accuracy": found,
+            }
             for rate, found in tried
         ]
         (tmp_path / "best-study.json").write_text(json.dumps(for_twin))
@@ -300,7 +305,9 @@ def fail_at_two(number: int) -> int:
 
 def test_the_table_of_equal_trials_shows_the_best_of_each_arm_once_all_arms_have_one() -> None:
     def trial(study: str, accuracy: float | None, **about: Any) -> dict[str, Any]:
-        return {"study": study, "epochs": 30, "tuning": "equal", "validation_accuracy": accuracy, **about}
+        changes = {"dataset": "cifar10", "training.epochs": 300}
+        return {"study": study, "base": None, "changes": changes, "epochs": 30, "tuning": "equal",
+                "validation_accuracy": accuracy, **about}  # fmt: skip
 
     arms = {"": (0.5, 0.7), "-backprop": (0.6, None), "-deep-supervision": (0.65,)}
     trials = [trial(f"cifar10/mlp{ending}", accuracy) for ending, found in arms.items() for accuracy in found]
@@ -312,6 +319,22 @@ def test_the_table_of_equal_trials_shows_the_best_of_each_arm_once_all_arms_have
     lines = beyond.equal_trials(trials).splitlines()
     assert lines[2:] == ["| cifar10/mlp | 30 | 70.00 (2) | 60.00 (1) | 65.00 (1) |"]
     assert not beyond.equal_trials(trials[2:])
+    del trials[0]["epochs"]  # a trial of the recipe's length
+    assert beyond.equal_trials(trials).splitlines()[2].startswith("| cifar10/mlp | 30 / 300 |")
+
+
+def test_a_learning_rate_that_is_the_default_may_be_at_the_edge() -> None:
+    trials = [
+        {"study": "digits/mlp", "base": None, "changes": changes, "validation_accuracy": accuracy}
+        for changes, accuracy in (
+            ({}, 0.9),
+            ({"optimiser.learning_rate": 0.01}, 0.8),
+            ({"optimiser.learning_rate": 0.1}, 0.7),
+        )
+    ]
+    assert beyond.at_the_edge(trials)
+    trials[1]["validation_accuracy"] = 0.95
+    assert not beyond.at_the_edge(trials)
 
 
 def test_other_calls_go_on_if_one_fails() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import MethodType
 
 import pytest
 import torch
@@ -14,13 +15,16 @@ import ranks
 from conftest import run_to_end, small_trainer
 from faustnet.data import ImageSource
 from faustnet.errors import FaustnetError
-from faustnet.methods import LocalMethod
+from faustnet.methods import FaustRepresentative, LocalMethod
+from faustnet.nn.bodies import DenseBody
 from faustnet.nn.layers import Layer
+from faustnet.nn.modules import Linear
 from faustnet.nn.network import Network
 from faustnet.training.loop import TrainingLoop
 from processes import run_file
 from user_classes import (
     PIXELS,
+    WIDTH,
     CallableLayer,
     MaskedLayer,
     MaskingMethod,
@@ -140,6 +144,52 @@ def test_layers_of_one_class_may_differ_in(layers: Sequence[Callable[[int], Laye
 def test_layers_that_differ_in_nothing_are_trained_alike() -> None:
     one, other = (trained([OwnLayer] * 3, schedule) for schedule in ("wavefront", "sequential"))
     assert_same_state(one, other)
+
+
+class ShorterLayer(Layer):
+    def scale_length(self, embedding: Tensor) -> Tensor:
+        return super().scale_length(embedding) / 2
+
+
+def shorter_embeddings(method: LocalMethod) -> None:
+    for layer in method.network:
+        layer.__class__ = ShorterLayer
+
+
+def clamped(body: DenseBody, rows: Tensor) -> Tensor:
+    return DenseBody.forward(body, rows).clamp_max(1)
+
+
+def replaced_forward(method: LocalMethod) -> None:
+    for layer in method.network:
+        layer.body.forward = MethodType(clamped, layer.body)
+
+
+def hook_of_gradients(method: LocalMethod) -> None:
+    for layer in method.network:
+        layer.head.register_full_backward_hook(lambda module, inputs, outputs: tuple(-part for part in inputs))
+
+
+def masked_weight(method: LocalMethod) -> None:
+    method.network[1].head.weight.register_hook(lambda gradient: 0 * gradient)
+
+
+def hook_of_outputs(method: LocalMethod) -> None:
+    for layer in method.network:
+        layer.body.linear.register_forward_hook(lambda module, inputs, output: output / 2)
+
+
+@pytest.mark.parametrize("change", [shorter_embeddings, replaced_forward, hook_of_gradients, masked_weight, hook_of_outputs])
+def test_layers_of_the_package_may_be_changed_in_any_schedule(change: Callable[[LocalMethod], None]) -> None:
+    """The wavefront computes unchanged layers of this kind as one."""
+    layers = [lambda inputs: Layer(DenseBody(inputs, WIDTH), Linear(WIDTH, 5, bias=False))] * 3
+    plain, one, other = (
+        trained(layers, schedule, FaustRepresentative, change=changed)
+        for schedule, changed in (("wavefront", lambda method: None), ("wavefront", change), ("sequential", change))
+    )
+    assert_same_state(one, other)
+    with pytest.raises(AssertionError):
+        assert_same_state(plain, one)
 
 
 def tied(method: LocalMethod) -> None:

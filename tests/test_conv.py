@@ -312,3 +312,13 @@ def test_a_head_whose_parts_a_user_has_replaced_calls_them() -> None:
     head = ConvHead(4, (6, 6), 5)
     head.second.forward = lambda maps: -head.second.convolution(maps)
     torch.testing.assert_close(head(maps), -head.second.convolution(head.first(maps)).mean(dim=(2, 3)))
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
+@pytest.mark.parametrize("training", [True, False])
+def test_a_layer_is_compiled_as_one_graph(training: bool) -> None:
+    torch.manual_seed(0)
+    layer = embedding_network((3, 16, 16), settings("residual"))[0].train(training)
+    maps = torch.randn(4, 3, 16, 16)
+    for one, other in zip(torch.compile(layer, backend="eager", fullgraph=True)(maps), layer(maps), strict=True):
+        torch.testing.assert_close(one, other)

@@ -24,7 +24,7 @@ from faustnet.losses import (
     squared_distances,
     tuplet_loss,
 )
-from faustnet.nn import kernels, layers, modules
+from faustnet.nn import heads, kernels, layers, modules
 from faustnet.nn.batched import BatchedLinear, StackedParameter
 from faustnet.nn.bodies import ConvBody
 from faustnet.nn.heads import ConvHead
@@ -42,7 +42,7 @@ Calls = Callable[[str], list[None]]
 @pytest.fixture
 def calls_of(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Let the package use its kernels on this device, and count the calls of one of them."""
-    for module in (formulas, gradients, objective, layers, modules, base, muon):
+    for module in (formulas, gradients, objective, heads, layers, modules, base, muon):
         monkeypatch.setattr(module, "has_triton", lambda device: True)
 
     def count(name: str) -> list[None]:

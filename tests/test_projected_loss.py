@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from conftest import started
@@ -264,6 +264,11 @@ class OwnBatchedLossOfOther(OtherLocalLoss):
         return 0 * super().batched_loss(embedding, y, layers) + 7
 
 
+class OwnEmbeddingLoss(FaustRepresentative):
+    def embedding_loss(self, embedding: Tensor, y: Tensor, number: int) -> Tensor:
+        return 0 * super().embedding_loss(embedding, y, number) + 7
+
+
 class OwnLossOfObject(FaustRepresentative):
     """A loss that was set on the object."""
 
@@ -283,12 +288,28 @@ class OwnBatchedLossOfObject(OwnLossOfObject):
     name_of_loss = "batched_loss"
 
 
+class OwnObjectiveOfObject(FaustRepresentative):
+    """An objective that is not the package's."""
+
+    def start(self, train: Source) -> None:
+        super().start(train)
+        self.objective = SevenPerLayer()  # type: ignore[assignment]
+
+
+class SevenPerLayer(nn.Module):
+    def forward(self, embedding: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
+        return 0 * embedding.sum(dim=(-2, -1)) + 7
+
+
+OWN_LOSSES = [
+    OwnLayerLoss, OwnLocalLoss, OwnBatchedLoss, OwnBatchedLossOfOther, OwnEmbeddingLoss, OwnLocalLossOfObject,
+    OwnBatchedLossOfObject, OwnObjectiveOfObject,
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("schedule", ["sequential", "wavefront", "greedy"])
 @pytest.mark.parametrize("worthwhile", [0, 2**60])
-@pytest.mark.parametrize(
-    "kind",
-    [OwnLayerLoss, OwnLocalLoss, OwnBatchedLoss, OwnBatchedLossOfOther, OwnLocalLossOfObject, OwnBatchedLossOfObject],
-)
+@pytest.mark.parametrize("kind", OWN_LOSSES)
 def test_the_loss_of_a_subclass_is_used_by_all_schedules_and_for_all_layers(
     kind: type[FaustRepresentative], worthwhile: int, schedule: str, source: ImageSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,8 +345,13 @@ def test_a_loss_of_rows_that_is_not_averaged_is_refused(source: ImageSource) -> 
 
     method = Unaveraged(FaustRepresentative.make_network((1, 8, 8), 10, NETWORK), 10)
     method.start(source)
-    with pytest.raises(FaustnetError, match=r"Unaveraged.layer_loss must return one value as the loss, got \(64,\)"):
+    with pytest.raises(FaustnetError, match=r"Unaveraged.layer_loss must return one value as the loss, .* got \(64,\)"):
         list(method.losses(source.plain(torch.arange(64)), source.labels[:64]))
+
+
+def test_losses_that_only_train_step_would_use_are_refused() -> None:
+    with pytest.raises(FaustnetError, match=r"Other must not override losses, .*: override layer_loss"):
+        type("Other", (FaustRepresentative,), {"losses": lambda self, x, y: iter(())})
 
 
 def test_a_replaced_method_of_a_layer_is_called(source: ImageSource, projections: Count) -> None:

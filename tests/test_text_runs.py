@@ -2,8 +2,10 @@
 
 import json
 import pickle
+import random
 import runpy
 import shutil
+import string
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from faustnet.errors import FaustnetError
 from faustnet.runs.folder import MODEL, TOKENISER, Run
 from faustnet.runs.model import Model
 from faustnet.runs.prediction import UNKNOWN
+from faustnet.runs.recipes import DataSettings
 
 Command = Callable[..., Answer]
 WORDS = {"good": ("fine", "warm", "great", "funny"), "bad": ("dull", "cold", "poor", "boring")}
@@ -90,8 +93,11 @@ def test_the_model_file_alone_is_enough_to_predict(run: Run, model: Model, tmp_p
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"tokens": 16}, r"data\.tokens must be 32, as in the model, got 16: leave it out"),
-        ({"vocabulary": 300}, r"data\.vocabulary must be at least \d+, the number of tokens in the model, got 300"),
+        ({"tokens": 16}, r"data\.tokens must be 32, as in the model to start from, got 16: leave it out"),
+        (
+            {"vocabulary": 300},
+            r"data\.vocabulary must be at least \d+, the number of tokens in the model .*, got 300",
+        ),
     ],
 )
 def test_a_training_from_a_model_of_texts_keeps_its_tokeniser(
@@ -100,6 +106,21 @@ def test_a_training_from_a_model_of_texts_keeps_its_tokeniser(
     further = recipe(folder, data=settings, start={"model": str(run.folder)})
     with pytest.raises(FaustnetError, match=said):
         package.train(further, tmp_path / "run", device="cpu")
+
+
+def test_a_training_on_other_texts_needs_no_settings_of_the_tokeniser(folder: Path, tmp_path: Path) -> None:
+    draw = random.Random(0)
+    words = ["".join(draw.choices(string.ascii_lowercase, k=7)) for _ in range(3000)]
+    many = tmp_path / "many.csv"
+    rows = [f"{' '.join(draw.choices(words, k=20))},{label}" for _ in range(400) for label in WORDS]
+    many.write_text("\n".join(["text,label", *rows]))
+    once = {"epochs": 1, "batch_size": 32}
+    first = package.train(recipe(many, data={"vocabulary": 20_000}, training=once), tmp_path / "first", device="cpu")
+    further = recipe(folder, start={"model": str(first.folder)}, training=once)
+    second = package.train(further, tmp_path / "second", device="cpu").model()
+    assert second.tokeniser == first.model().tokeniser is not None
+    assert second.vocabulary > DataSettings().vocabulary + 1
+    assert second.read_data().train.shape == second.shape
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def test_results_that_other_programs_stored_meanwhile_are_kept(tmp_path: Path) -
     file = tmp_path / "study.json"
     one, two = ({"study": "digits/x", "number": number, "validation_accuracy": None} for number in range(2))
     trials.save(file, [{**one, "validation_accuracy": 0.5}, two, {**one, "number": 2}])
+    trials.record(file, two, {"validation_accuracy": 0.6, "readout": "mean"})  # by another program
     trials.record(file, two, {"validation_accuracy": 0.7})
     assert [trial["validation_accuracy"] for trial in best.read(file)] == [0.5, 0.7, None]
 

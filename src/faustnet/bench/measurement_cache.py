@@ -28,6 +28,10 @@ class MeasurementCache:
         self.earlier = _read(path) if path is not None and path.exists() else []  # of interrupted benchmarks, not yet used
         self.used: list[Entry] = []  # in the file, too, until `clear`
 
+    def holds_any_of(self, device: torch.device) -> bool:
+        """Return whether there are earlier measurements with the present code on this device."""
+        return any(key.get("where") == _where(device) for key, _ in self.earlier)
+
     def measure(self, module: str, given: dict[str, Any]) -> Any:
         """Return an earlier measurement by the `main` of a module with this input, or a new one."""
         if self.path is None:
@@ -44,9 +48,10 @@ class MeasurementCache:
         return found
 
     def clear(self) -> None:
-        """Remove all measurements like those that were used: they are complete. Others, of other benchmarks, stay."""
-        done = [key for key, _ in self.used]
-        self.earlier = [(key, found) for key, found in self.earlier if key not in done]
+        """Remove the measurements that were used, because their benchmark is complete, and those of the same module with the
+        same input but other code. Those of other benchmarks stay."""
+        done = [_input(key) for key, _ in self.used]
+        self.earlier = [(key, found) for key, found in self.earlier if _input(key) not in done]
         self.used = []
         self._write(self.earlier)
 
@@ -59,13 +64,21 @@ class MeasurementCache:
 
 def _key(module: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return what a measurement depends on, as it is read from the file."""
+    return json.loads(json.dumps({"module": module, "given": given, "where": _where(torch.device(given["device"]))}))
+
+
+def _input(key: dict[str, Any]) -> tuple[Any, Any]:
+    return key.get("module"), key.get("given")
+
+
+def _where(device: torch.device) -> dict[str, Any]:
+    """Return the code and the machine of a measurement."""
     package = Path(__file__).parents[1]
     code = hashlib.sha256()
     for path in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".toml")):
         code.update(path.read_bytes())
-    about = environment(torch.device(given["device"]), seed=0)
-    where = {name: about[name] for name in ("torch", "device", "processor", "threads")}
-    return json.loads(json.dumps({"module": module, "given": given, "where": {"code": code.hexdigest(), **where}}))
+    about = environment(device, seed=0)
+    return {"code": code.hexdigest(), **{name: about[name] for name in ("torch", "device", "processor", "threads")}}
 
 
 def _read(path: Path) -> list[Entry]:

@@ -123,8 +123,8 @@ def bench(
     starts: Annotated[
         int,
         typer.Option(
-            help="New processes in which steps and convolutions are measured, and trainings of each kind in training. "
-            "The median of their times counts, and the slowest stands beside it."
+            help="Number of process starts for steps and convolutions, and of trainings of each kind for training. The "
+            "file has the median and the slowest time."
         ),
     ] = 1,
     device: Device = "auto",
@@ -148,23 +148,24 @@ def bench(
     where = choose_device(device)
     require(where.type != "mps", "--device must be cpu or cuda for the benchmark, got mps.")
     cache = MeasurementCache(out.with_name(f"{out.name}.starts") if out is not None else None)
-    if cache.earlier:
+    if cache.holds_any_of(where):
         typer.echo(f"{cache.path}: measurements with the same code, machine and options are not repeated")
-    saved = False
+    waiting = list(parts or BENCH_PARTS)
 
     def save(found: dict[str, Any]) -> None:
-        nonlocal saved
+        waiting.pop(0)
         if out is not None:
             write_whole(out, (json.dumps(found, indent=1) + "\n").encode())
-            saved = True
 
     try:
-        run_bench(parts or list(BENCH_PARTS), Bench(where, seconds, data_dir, typer.echo, starts, cache), save, earlier)
+        run_bench(list(waiting), Bench(where, seconds, data_dir, typer.echo, starts, cache), save, earlier)
     except KeyboardInterrupt:
-        kept = [f"completed parts are in {out}"] if saved else []
-        kept += [f"starts of an incomplete part in {cache.path}"] if cache.path is not None and cache.path.exists() else []
-        said = f"The {' and '.join(kept)}: run the same command again to go on." if kept else "Nothing was saved."
-        typer.echo(f"Stopped. {said}", err=True)
+        started = cache.path is not None and cache.path.exists()
+        complete = out is not None and len(waiting) < len(parts or BENCH_PARTS)
+        said = [f"{out} has the completed parts."] if complete else []
+        said += [f"{cache.path} has the measurements of the part that was stopped."] if started else []
+        said += [f"To go on: faustnet bench {' '.join(waiting)}, with the same options."] if said else ["Nothing was saved."]
+        typer.echo(f"Stopped. {' '.join(said)}", err=True)
         raise typer.Exit(130) from None
 
 

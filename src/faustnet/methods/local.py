@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -23,6 +23,14 @@ class LocalMethod(Method):
 
     is_local: ClassVar[bool] = True
     draws: ClassVar[bool] = False  # whether rows contain further training images, drawn anew in each step
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        require(
+            "losses" not in vars(cls),
+            f"{cls.__name__} must not override losses, which schedules do not call: override layer_loss, the loss of one "
+            "layer, or derive the class from Method.",
+        )
 
     @property
     def blends_images(self) -> bool:
@@ -56,7 +64,8 @@ class LocalMethod(Method):
     @property
     def has_batched_loss(self) -> bool:
         """Whether the losses of several layers are computed at once, by `batched_loss`."""
-        return self._prefers_batched_loss and not self.has_layer_loss
+        of_layers = self.has_layer_loss or self._overrides("embedding_loss", LocalMethod)
+        return self._prefers_batched_loss and not of_layers
 
     @property
     def _prefers_batched_loss(self) -> bool:
@@ -83,8 +92,8 @@ class LocalMethod(Method):
         return [range(number, number + 1) for number in range(len(self.network))]
 
     def layer_loss(self, number: int, rows: Structure, y: Tensor) -> tuple[Structure, Tensor]:
-        """Pass rows through one layer, numbered from 0, and return what it passes on and its loss. The loss is one value, as
-        the method computes it: the gradient of a view would be multiplied by 1. (R, …), (B,) → (R, …), () or (1,)
+        """Pass rows through one layer, numbered from 0, and return what it passes on and its loss. Do not reshape the loss:
+        its backward pass would have more operations. (R, …), (B,) → (R, …), () or (1,)
 
         Overriding it is optional, too, for a loss that needs more than the embedding; batches are then not divided among
         ranks.
@@ -123,9 +132,9 @@ class LocalMethod(Method):
         for number in range(len(self.network)):
             passed, loss = self.layer_loss(number, rows, y)
             require(
-                loss.numel() == 1,
-                f"{type(self).__name__}.layer_loss must return one value as the loss, got {tuple(loss.shape)}: average over "
-                "the batch.",
+                loss.shape in ((), (1,)),
+                f"{type(self).__name__}.layer_loss must return one value as the loss, () or (1,), got {tuple(loss.shape)}: "
+                "average over the batch.",
             )
             rows = detached(passed)
             del passed

@@ -56,7 +56,8 @@ class SharedReferenceLoss(LocalMethod):
         """Return the weight of a layer's head, (e, w), if its loss is to be computed without the embeddings of a batch."""
         if any(self._overrides(name, SharedReferenceLoss) for name in ("batched_loss", "local_loss", "embedding_loss")):
             return None
-        weight = self.network[number].head_weight if self.objective.takes_projection else None
+        own = not isinstance(self.objective, Objective)  # a module of the user's
+        weight = None if own or not self.objective.takes_projection else self.network[number].head_weight
         if weight is None or weight.device.type != "cpu":
             return None
         return weight if projection_saves(batch, self.references_per_step, weight) else None

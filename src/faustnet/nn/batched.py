@@ -19,6 +19,7 @@ from faustnet.nn.bodies import DenseBody, ReluBody, RmsBody
 from faustnet.nn.layers import Layer, scaled
 from faustnet.nn.modules import EPSILON, BatchNorm, CastModule, Linear, relu_norm, unit_rms
 from faustnet.nn.side_stream import SideStream
+from faustnet.system.customised import has_gradient_hooks, is_customised, overrides_methods
 
 FIRST_WEIGHT = "body.linear.weight"  # the parameter whose shape depends on the number of inputs
 BIAS = "body.linear.bias"
@@ -190,14 +191,14 @@ def batch_key(layer: Layer) -> Hashable | None:
     """Return a key that is equal for layers that can be computed together: they differ only in the values of their
     parameters, and possibly in the number of inputs. None: the layer is computed by itself.
 
-    Layers with modules, buffers, parametrisations or hooks that the classes do not have run by themselves.
+    Layers with modules, buffers, parametrisations, methods or hooks that the classes do not have run by themselves.
     """
-    if type(layer.body) not in BATCHED or type(layer.head) not in (Linear, type(None)):
+    if type(layer.body) not in BATCHED or type(layer.head) not in (Linear, type(None)) or overrides_methods(layer, Layer):
         return None
     for module in layer.modules():
         known = module in (layer, layer.body) or type(module) in (Linear, BatchNorm)
         buffers = {"mean", "variance"} if isinstance(module, BatchNorm) else set()
-        if not known or module._forward_hooks or module._forward_pre_hooks or set(module._buffers) != buffers:
+        if not known or is_customised(module) or has_gradient_hooks(module) or set(module._buffers) != buffers:
             return None
     if set(layer.body._modules) - {"linear", "norm"} or layer.body._parameters or layer.autocast_dtype is not None:
         return None

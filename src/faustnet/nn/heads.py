@@ -10,6 +10,7 @@ from torch.nn import functional
 from faustnet.errors import FaustnetError
 from faustnet.nn.modules import ConvNorm, Linear, average_pool, is_plain, pixel_mean
 from faustnet.nn.structure import Structure, activation, as_vectors
+from faustnet.system.devices import has_triton
 
 HEAD_SIDE = 8  # maximum height and width of the feature maps that a head convolves, by default
 USUAL_SIZE = 256  # of embeddings
@@ -51,7 +52,8 @@ class ConvHead(nn.Module):
         """(R, channels, h, w) → (R, embedding)"""
         if self.first is not None and self.second is not None:
             maps = self.first(average_pool(maps, self.side))
-            features = self.second.averaged(maps) if is_plain(self.second) else pixel_mean(self.second(maps))
+            with_kernel = self.training and has_triton(maps.device) and is_plain(self.second)
+            features = self.second.averaged(maps) if with_kernel else pixel_mean(self.second(maps))
         else:
             features = pixel_mean(maps)
         return features if self.projection is None else self.projection(features)

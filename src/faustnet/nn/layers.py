@@ -94,7 +94,7 @@ class Layer(nn.Module):
         """Return body and head if kernels of a GPU compute the means that the head takes together with the feature maps. All
         modules that would not be called are this package's, without hooks."""
         body, head = self.body, self.head
-        if not self.training or type(self) is not Layer or is_customised(self) or not has_triton(rows.device):
+        if not self.training or type(self) is not Layer or not has_triton(rows.device) or is_customised(self):
             return None
         if type(body) is not ConvBody or not body.is_plain or type(head) is not ConvHead or head.first is None:
             return None

@@ -156,8 +156,8 @@ class ConvNorm(nn.Module):
 
 
 def is_plain(part: nn.Module) -> bool:
-    """Return whether this is a `ConvNorm` with a `BatchNorm`, no subclasses, without hooks: their other methods do what a
-    call does."""
+    """Return whether this is a `ConvNorm` with a `BatchNorm`, no subclasses, without hooks: `with_means` and `averaged` then
+    do what a call does."""
     if type(part) is not ConvNorm or type(part.norm) is not BatchNorm:
         return False
     return not is_customised(part) and not is_customised(part.norm)
@@ -217,7 +217,8 @@ class Affine(Protocol):
 
 def relu_norm(linear: Affine, rows: Any) -> Tensor:
     """Apply a linear map, ReLU, then layer norm without gain and offset. (…, R, inputs) → (…, R, width)"""
-    if linear.bias.dtype != torch.float64 and has_triton(linear.bias.device):
+    usable = linear.bias.dtype != torch.float64 and has_triton(linear.bias.device)
+    if usable and not (isinstance(linear, nn.Module) and is_customised(linear)):
         from faustnet.nn import kernels
 
         if linear.bias.shape[-1] <= kernels.WIDEST:

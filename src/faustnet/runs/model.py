@@ -150,8 +150,6 @@ class Model:
         if len(self.shape) == 3 and self.shape[0] in (1, 3):
             channels, height, width = self.shape
             shape = channels, height, width
-        if self.tokeniser:
-            settings.text.check_tokeniser(self.tokeniser, "the model")
         text = replace(settings.text, tokeniser=self.tokeniser)
         return load_data(dataset, data_dir, shape=shape, strict=settings.strict, stream=settings.stream, text=text)
 

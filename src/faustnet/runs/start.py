@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 
+from faustnet.data import TextSettings
 from faustnet.data.images import described
+from faustnet.data.tokens import LARGEST_VOCABULARY
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Method
 from faustnet.methods.start import start_from
 from faustnet.runs.folder import MODEL, START, Run
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe, StartSettings, as_table, recipe_from
+from faustnet.runs.recipes import DataSettings, Recipe, StartSettings, as_table, recipe_from
 
 
 def complete_recipe(table: Mapping[str, Any], begun: Recipe | None = None) -> Recipe:
@@ -30,11 +32,13 @@ def complete_recipe(table: Mapping[str, Any], begun: Recipe | None = None) -> Re
     if not start or not name:
         return recipe_from(table)
     table = {**table, "start": {**start, "model": _absolute(name)}}
+    tokeniser = None
     if begun is not None:
         known, digest = begun, begun.start.digest
     else:
         file = model_file(Path(name))
-        known, digest = Model.load(file).recipe, _digest(file.read_bytes())
+        model = Model.load(file)
+        known, digest, tokeniser = model.recipe, _digest(file.read_bytes()), model.tokeniser
     network = as_table(known)["network"]
     asked = as_table(recipe_from({"network": table.get("network", {})}, known))["network"]
     for key, value in asked.items():
@@ -52,7 +56,17 @@ def complete_recipe(table: Mapping[str, Any], begun: Recipe | None = None) -> Re
         prediction=known.prediction,
         start=StartSettings(_absolute(name), digest),
     )
-    return recipe_from(table, defaults)
+    recipe = recipe_from(table, defaults)
+    if tokeniser is not None:
+        stated = table.get("data", {})
+        _stated_text(recipe.data, stated).check_tokeniser(tokeniser, "the model to start from")
+    return recipe
+
+
+def _stated_text(data: DataSettings, stated: Mapping[str, Any]) -> TextSettings:
+    """Return only those settings of the tokeniser that a table states."""
+    kept = {key: getattr(data, key) for key in ("tokens", "vocabulary") if key in stated}
+    return TextSettings(**{"vocabulary": LARGEST_VOCABULARY, **kept})
 
 
 def model_file(path: Path) -> Path:

@@ -1,12 +1,15 @@
-"""Modules that do something else than their class says."""
+"""Detection of modules with hooks or replaced methods."""
 
+import torch
 from torch import nn
 from torch.nn.modules import module as calls
 
 
 def is_customised(module: nn.Module) -> bool:
     """Return whether a call of this module runs hooks, its own or those of all modules, or whether a method was replaced on
-    this module, such as `forward`."""
+    this module, such as `forward`. Also True while torch.compile traces the module, which cannot look for them."""
+    if torch.compiler.is_compiling():
+        return True
     own = module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks
     of_all = (
         calls._global_forward_pre_hooks,
@@ -16,3 +19,17 @@ def is_customised(module: nn.Module) -> bool:
     )
     kind = type(module)
     return any(own) or any(of_all) or any(callable(value) and hasattr(kind, name) for name, value in vars(module).items())
+
+
+def has_gradient_hooks(module: nn.Module) -> bool:
+    """Return whether hooks of one of the module's own parameters run when its gradient has been computed."""
+    parameters = [parameter for parameter in module._parameters.values() if parameter is not None]
+    return any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in parameters)
+
+
+def overrides_methods(module: nn.Module, base: type[nn.Module]) -> bool:
+    """Return whether the module's class, derived from a base class, replaces one of its methods or properties. A constructor
+    does not count."""
+    derived = type(module).__mro__[: type(module).__mro__.index(base)]
+    names = {name for kind in derived for name in vars(kind)} - {"__init__"}
+    return any(callable(found) or isinstance(found, property) for found in (vars(base).get(name) for name in names))
