@@ -4,7 +4,8 @@ import json
 import pickle
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, Faust
 from faustnet.nn.references import REFERENCE_KINDS
 from faustnet.reproduce.worker import StoppableProgress
-from faustnet.runs import class_history
+from faustnet.runs import changing, class_history
 from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import recipe_from
@@ -351,7 +352,13 @@ def test_bad_input_changes_nothing(
 def test_a_change_waits_for_nobody_and_is_refused_while_another_is_made(faustnet: Command, run: Path) -> None:
     as_it_was = (run / "model.safetensors").read_bytes()
     with folder_lock(run):
-        for words in (("remove-class", run, "3"), ("undo-classes", run), ("calibrate", run)):
+        same = run / ".." / run.name / "model.safetensors"  # the run's own model, by another path
+        for words in (
+            ("remove-class", run, "3"),
+            ("remove-class", run, "3", "--out", same),
+            ("undo-classes", run),
+            ("calibrate", run),
+        ):
             answer = faustnet(*words)
             assert answer.code == 2
             assert f"{run} is in use by process" in answer.sentence
@@ -367,6 +374,24 @@ def test_no_change_of_several_commands_at_once_is_lost(run: Path) -> None:
     assert all("in use by" in err for name, (_, err) in answers.items() if name not in done)
     expected = tuple(f"{name} new" if name in done else name for name in "0123456789")
     assert Run(run).model().class_names == expected
+
+
+def test_another_file_is_written_under_the_lock_of_its_folder(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, steps = tmp_path / "other.safetensors", []
+
+    @contextmanager
+    def lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
+        assert not out.exists()
+        yield
+        assert out.exists()
+        steps.append((folder, wait))
+
+    monkeypatch.setattr(changing, "folder_lock", lock)
+    changing.change_stored_model(run, lambda model: model.rename_class("3", "three"), torch.device("cpu"), out)
+    assert steps == [(tmp_path, True)]
+    assert "three" in Model.load(out).class_names
 
 
 def test_an_error_in_a_change_leaves_the_file_as_it_was(run: Path, tmp_path: Path) -> None:

@@ -86,6 +86,20 @@ def test_fine_tuning_changes_the_heads_alone(faust: Model) -> None:
 NETWORK = {"kind": "vgg", "widths": [12, 16], "pools": [1, 2], "embedding": 12, "head": 12, "length": "unit"}
 
 
+def test_fine_tuning_leaves_the_statistics_of_the_bodies() -> None:
+    model = trained("faust-representative", network={**NETWORK, "dropout": 0.2})
+    wider = model.add_classes({"7": DIGITS.train.all_pixels[DIGITS.train.labels == 7]})
+    tuned = fine_tuned(wider, exemplars(DIGITS.train, 8, seed=0), seed=0)
+    before, after = wider.method.state_dict(), tuned.method.state_dict()
+    assert before.keys() == after.keys()
+    changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+    heads = {name for name in before if name.startswith("network.") and ".head." in name}
+    assert changed >= heads, "weights and statistics of all heads"
+    assert not {name for name in changed if ".body." in name}
+    assert [layer.dropout for layer in tuned.method.network] == [layer.dropout for layer in model.method.network]
+    assert not any(isinstance(module, growth.FixedBody) for module in tuned.method.modules())
+
+
 @pytest.mark.parametrize("method", ["faust-representative", "faust-prototype"])
 def test_fine_tuning_a_convolutional_network_recognises_old_and_new_classes(method: str) -> None:
     model = trained(method, network=NETWORK, options={"scale": 5.0}, data={"crop": 1})

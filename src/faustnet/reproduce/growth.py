@@ -2,12 +2,13 @@
 
 import copy
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from faustnet.data import DataSet, Images, ImageSource
@@ -15,6 +16,7 @@ from faustnet.data.sources import ArraySource
 from faustnet.errors import require
 from faustnet.methods import Method
 from faustnet.methods.faust import Faust, RepresentativeMethod
+from faustnet.nn.structure import Structure
 from faustnet.runs.model import Model
 from faustnet.system.randomness import seeded
 from faustnet.training.evaluation import all_embeddings, chunks, evaluate, evaluating
@@ -125,15 +127,13 @@ def exemplars(train: Images, classes: int, seed: int) -> Images:
 def fine_tuned(model: Model, memory: Images, seed: int) -> Model:
     """Return a copy of a FAUST model whose heads were trained on these images, each by the loss of its own layer.
 
-    The weights of the bodies stay as they are. Representatives stay the same images; those of new classes are the first of
-    their examples.
+    The bodies stay as they are, with the statistics of their batch norms, and there is no dropout before them.
+    Representatives stay the same images; those of new classes are the first of their examples.
     """
     method = copy.deepcopy(model.method)
-    for layer in method.network:
-        layer.body.requires_grad_(False)
     source = ImageSource(memory, model.scaling, model.class_names, model.recipe.data.augmentation)
     plain = _with_representatives(method, model.source(memory))
-    with seeded(seed, model.device):
+    with _fixed_bodies(method), seeded(seed, model.device):
         method.prepare(plain)
         optimisers = method.optimisers(lambda parameters: torch.optim.AdamW(parameters, lr=RATE))
         require(bool(optimisers), "network.embedding must be at least 1, because only heads are trained, got 0.")
@@ -144,7 +144,31 @@ def fine_tuned(model: Model, memory: Images, seed: int) -> Model:
             for decay in decays:
                 decay.step()
         method.make_ready(plain)
+    method.mark_ready()  # with the parameters of the bodies
     return replace(model, method=method.eval())
+
+
+class FixedBody(nn.Module):
+    """A body that is not trained. It stays in evaluation mode, because it is no part of this module."""
+
+    def __init__(self, body: nn.Module):
+        super().__init__()
+        self.call = body.eval().__call__
+
+    @torch.no_grad()
+    def forward(self, rows: Structure) -> Structure:
+        return self.call(rows)
+
+
+@contextmanager
+def _fixed_bodies(method: Method) -> Iterator[None]:
+    """Train only the heads of a method in this block."""
+    before = [(layer, layer.body, layer.dropout) for layer in method.network]
+    for layer, body, _ in before:
+        layer.body, layer.dropout = FixedBody(body), 0.0
+    yield
+    for layer, body, dropout in before:
+        layer.body, layer.dropout = body, dropout
 
 
 def _with_representatives(method: Method, source: ImageSource) -> ArraySource:

@@ -20,11 +20,11 @@ def change_stored_model(
     before and after.
 
     If the model is written back, this process holds the lock of its folder from reading to writing. It is an error if
-    another process holds it.
+    another process holds it. Before writing to another file, it waits for that file's lock.
     """
     stored = path if path.is_file() else Run.open(path).folder / MODEL
-    replaced = out is None or out.absolute() == stored.absolute()
-    with folder_lock(stored.parent) if replaced else nullcontext():
+    replaced = out is None or out.resolve() == stored.resolve()
+    with folder_lock(stored.resolve().parent) if replaced else nullcontext():
         model = model_at(path, device)
         changed = change(model)
         require(
@@ -33,8 +33,10 @@ def change_stored_model(
             "model.add_classes.",
         )
         target = out or stored
+        folder = target.resolve().parent
         try:
-            write_whole(target, changed.to_bytes())
+            with nullcontext() if replaced or not folder.is_dir() else folder_lock(folder, wait=True):
+                write_whole(target, changed.to_bytes())
         except OSError as error:
             reason = error.strerror or error
             raise FaustnetError(
