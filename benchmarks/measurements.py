@@ -17,6 +17,7 @@ from typing import Any
 from faustnet.report.paper import TITLES
 from faustnet.report.tables import markdown
 from faustnet.reproduce.jobs import recipe_name
+from faustnet.reproduce.rejection import RejectionJob
 from faustnet.reproduce.results import method_titles, write_lines
 from time_to_accuracy import ARMS
 
@@ -37,7 +38,7 @@ OTHER: dict[str, Callable[[Result], str]] = {
     "incremental": lambda run: f"best/{run['name']}",
     "representatives": lambda run: recipe_name("tuned", "faust-representative", run["dataset"]),
     "new-classes": lambda run: recipe_name("tuned", "faust-representative", "mnist"),
-    "rejection": lambda run: recipe_name("tuned", run["method"], run["dataset"]),
+    "rejection": lambda run: RejectionJob(run["dataset"], run["method"], run["seed"]).recipe_name,
 }
 
 SECTION = """## How often test images were used
@@ -88,6 +89,7 @@ def counted(folder: Path) -> tuple[Counter[str], Counter[tuple[str, str]]]:
     other = Counter((study, OTHER[study](run)) for study, run in runs(folder, OTHER))
     for path in sorted(folder.glob("time-to-accuracy*.json")):
         other.update(("time to accuracy", ARMS[run["arm"]][0]) for run in json.loads(path.read_text())["runs"])
+    own.update("benchmarks/predsim" for _ in _read(folder / "predsim.json"))
     if (folder / "figure2.json").exists():
         other["figure 2", recipe_name("tuned", "faust-representative", "fashion-mnist")] += 1
     return own, other

@@ -328,6 +328,9 @@ def test_a_run_that_held_out_nothing_asks_for_data(faustnet: Command, tmp_path: 
     sentence = faustnet("calibrate", tmp_path / "run", "--device", "cpu").sentence
     assert "has no validation images: give other images of its classes with --dataset" in sentence
     assert faustnet("calibrate", tmp_path / "run", "--dataset", "digits", "--device", "cpu").code == 0
+    assert faustnet("train", "--method", "backprop", *quick[:-1], tmp_path / "other").code == 0
+    answer = faustnet("calibrate", tmp_path / "other", "--device", "cpu")
+    assert "Rejecting images needs a FAUST model, got backprop" in answer.sentence  # no advice that would fail, too
 
 
 def test_new_classes_are_studied_by_one_command(faustnet: Command, digits: DataSet, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from faustnet.data.omniglot import BACKGROUND, EVALUATION, Part, omniglot
 from faustnet.errors import FaustnetError
 from faustnet.methods import Faust
 from faustnet.reproduce import few_shot as reproduced
+from faustnet.reproduce import jobs
 from faustnet.reproduce.few_shot import interval_text, rows, summary
 from faustnet.reproduce.worker import StoppableProgress, cached_data
 from faustnet.runs.few_shot import all_images, measure_task, model_features, pixel_features, with_interval
@@ -339,7 +340,13 @@ def test_reproduce_writes_a_row_for_every_task_and_method(
 ) -> None:
     monkeypatch.setattr(reproduced, "shipped_recipe", lambda name: {**TINY, "method": name.split("/")[-1]})
     monkeypatch.setattr(reproduced, "choice_of_recipe", lambda name, family: {"trials": 1})
+    monkeypatch.setattr(
+        jobs, "shipped_recipes", lambda: [f"few-shot/omniglot/{name}" for name in ("faust-prototype", "backprop")]
+    )
     words = ("reproduce", "few-shot", "--methods", "faust-prototype,backprop", "--episodes", "20", "--seeds", "2")
+    other = faustnet("reproduce", "few-shot", "--methods", "faust-representative", "--out", tmp_path / "out")
+    assert other.code == 2
+    assert "There is no recipe 'few-shot/omniglot/faust-representative': " in other.sentence
     answer = faustnet(*words, "--out", tmp_path / "out", "--data-dir", small_omniglot, "--device", "cpu")
     assert answer.code == 0, answer.err
     cells = json.loads((tmp_path / "out/few-shot.json").read_text())

@@ -30,15 +30,19 @@ def test_runs_are_counted_by_recipe(tmp_path: Path) -> None:
         about = {"method": "faust-representative", "dataset": "mnist", "network": "3x500", "seed": seed}
         write(tmp_path / f"table1/tuned/mnist-{seed}.json", family="tuned", **about)
         write(tmp_path / f"rejection/mnist-{seed}.json", **about)
+        write(tmp_path / f"rejection/cifar10-{seed}.json", method="backprop", dataset="cifar10", seed=seed)
     write(tmp_path / "table1/paper/mnist.json", family="paper", method="backprop", dataset="mnist")
     write(tmp_path / "ablation/mnist-mlp.json", base="mnist/mlp", seed=0)
     write(tmp_path / "class-counts/cifar100.json", name="cifar100/cnn-backprop", seed=0, count=10)
     write(tmp_path / "time-to-accuracy-x.json", runs=[{"arm": "cnn"}, {"arm": "cnn"}])
+    (tmp_path / "predsim.json").write_text(json.dumps([{"code": code} for code in ("package", "plain")]))
     (tmp_path / "replaced-runs.json").write_text(json.dumps([{"recipe": "best/mnist/mlp"}] * 3))
     text = measurements.section(tmp_path)
     assert "| best/mnist/mlp | 2 | 3 | 1 |" in text
     assert "| best/cifar100/cnn-backprop | – | – | 1 |" in text
     assert "| best/cifar10/cnn | – | – | 2 |" in text
+    assert "| best/cifar10/cnn-backprop | – | – | 2 |" in text
+    assert "| benchmarks/predsim | 2 | – | – |" in text
     assert "| FAUST-representative tuplet | 2 + 2 |" in text
     assert "| Backpropagation | 1 |" in text
     assert "ablation, class-counts, rejection, time to accuracy." in text

@@ -34,6 +34,7 @@ def calibrate(
     used: list[Images] = []
 
     def calibrated(model: "Model") -> "Model":
+        model.check_rejection()
         require(
             dataset is not None or model.recipe.training.validation > 0,
             f"{run} has no validation images: give other images of its classes with --dataset, "

@@ -6,7 +6,7 @@ from typing import Any
 
 from faustnet.errors import require
 from faustnet.report.table1 import signed
-from faustnet.reproduce.jobs import Job, Load, check_known, check_seeds
+from faustnet.reproduce.jobs import Job, Load, check_known, check_seeds, check_shipped
 from faustnet.reproduce.results import Cells, ResultTable, grouped, mean_and_std, method_titles
 from faustnet.runs.few_shot import PIXELS, all_images, measure_task, model_features, pixel_features
 from faustnet.runs.model import Model
@@ -37,10 +37,15 @@ class FewShotJob(Job):
 
     def __post_init__(self) -> None:
         check_known("method of the comparison", [self.method], METHODS)
+        check_shipped(self.recipe_name)
+
+    @property
+    def recipe_name(self) -> str:
+        return f"{FAMILY}/{DATASET}/{self.method}"
 
     @property
     def recipe(self) -> Recipe:
-        return recipe_from({**shipped_recipe(f"{FAMILY}/{DATASET}/{self.method}"), "seed": self.seed})
+        return recipe_from({**shipped_recipe(self.recipe_name), "seed": self.seed})
 
     @property
     def path(self) -> str:

@@ -18,7 +18,16 @@ from faustnet.methods import Faust
 from faustnet.nn.references import known_score, score_margin
 from faustnet.report.paper import dataset_rank, dataset_title
 from faustnet.report.table1 import ours
-from faustnet.reproduce.jobs import Job, Load, Table1Job, check_seeds, on_validation
+from faustnet.reproduce.jobs import (
+    Job,
+    Load,
+    Table1Job,
+    check_known,
+    check_seeds,
+    check_shipped,
+    on_validation,
+    recipe_name,
+)  # fmt: skip
 from faustnet.reproduce.results import Cells, ResultTable, grouped, method_titles, percent
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed, recipe_from, shipped_recipe
@@ -50,14 +59,23 @@ class RejectionJob(Job):
     method: str
     seed: int
 
+    def __post_init__(self) -> None:
+        check_known("method of the comparison", [self.method], COMPARED)
+        check_shipped(self.recipe_name)
+
+    @property
+    def recipe_name(self) -> str:
+        if self.dataset in RECIPES:
+            return RECIPES[self.dataset][COMPARED.index(self.method)]
+        return recipe_name("tuned", self.method, self.dataset)
+
     @property
     def recipe(self) -> Recipe:
         """The tuned recipe with fewer epochs, or that of `RECIPES`, with images held out for calibration."""
         if self.dataset not in RECIPES:
             tuned = Table1Job("tuned", self.method, self.dataset, "3x500", self.seed).recipe
             return on_validation(changed(tuned, {"training.epochs": EPOCHS}))
-        name = RECIPES[self.dataset][COMPARED.index(self.method)]
-        recipe = on_validation(recipe_from({**shipped_recipe(name), "seed": self.seed}))
+        recipe = on_validation(recipe_from({**shipped_recipe(self.recipe_name), "seed": self.seed}))
         return changed(recipe, {"training.validation": HELD_OUT_SHARE}) if self.dataset == "omniglot" else recipe
 
     def __str__(self) -> str:

@@ -250,8 +250,12 @@ class Model:
         All FAUST methods support it, except faust-prototype with network.length "free": there, inputs that barely activate
         a layer are closest to every prototype.
         """
-        self._faust("Rejecting images").check_rejection()
+        self.check_rejection()
         return replace(self, threshold=rejection_threshold(self, self.images(pixels), accept))
+
+    def check_rejection(self) -> None:
+        """Raise an error if `calibrate` does not support the method."""
+        self._faust("Rejecting images").check_rejection()
 
     def measure(self, images: Images, layers: Sequence[int] | None = None, *, early_exit: bool = False) -> dict[str, Any]:
         """Return the accuracy on these images and the cost of a prediction, as values for JSON."""
