@@ -2,7 +2,7 @@
 
     python benchmarks/time_to_accuracy.py results/time-to-accuracy-h200.json --data-dir DIR [--only cnn:15]
 
-Each arm is an included recipe with other numbers of epochs, and where it says so other settings. The seconds are those of
+Each arm is a recipe with other numbers of epochs, and where it says so other settings. The seconds are those of
 the training steps, with the recording of CUDA graphs and without evaluations; the accuracy is that of the last epoch on the
 test images. Before, each arm trains for one epoch that is not measured, because kernels are compiled once on a machine. The
 file is written after each run; run the command again to continue. Runs of another commit are measured again.
@@ -24,22 +24,27 @@ from faustnet.system.environment import environment
 from faustnet.system.files import write_whole
 
 CHEAP = {"options.representatives_per_step": 1, "network.head": 192}  # fewer rows, and fewer channels in the heads
-ARMS: dict[str, tuple[str, dict[str, Any]]] = {
-    "cnn": ("best/cifar10/cnn", CHEAP),
-    "cnn-backprop": ("best/cifar10/cnn-backprop", {}),
+ROOT = Path(__file__).parents[1]
+ARMS: dict[str, tuple[str, dict[str, Any]]] = {  # an included recipe, or a file in this repository, and changed settings
+    "cnn": ("benchmarks/time_to_accuracy-cnn.toml", CHEAP),
+    "cnn-backprop": ("benchmarks/time_to_accuracy-cnn-backprop.toml", {}),
     "cnn-large": ("best/cifar10/cnn-large", CHEAP | {"optimiser.learning_rate": 0.02}),
     "cnn-large-backprop": ("best/cifar10/cnn-large-backprop", {}),
 }
 WANTED = ("cnn:15", "cnn-backprop:18", "cnn-large:50", "cnn-large-backprop:58")
 
 
-def trained(arm: str, epochs: int, seed: int, data_dir: Path | None) -> tuple[Recipe, dict[str, Any], list[dict[str, Any]]]:
-    """Train one run, and return its recipe, metrics and history."""
+def recipe_of(arm: str, epochs: int, seed: int) -> Recipe:
     name, changes = ARMS[arm]
-    settings = read_recipe(name)
+    settings = read_recipe(ROOT / name if name.endswith(".toml") else name)
     for key, value in (changes | {"training.epochs": epochs, "training.evaluate_every": epochs, "seed": seed}).items():
         put(settings, key, value)
-    recipe = recipe_from(settings)
+    return recipe_from(settings)
+
+
+def trained(arm: str, epochs: int, seed: int, data_dir: Path | None) -> tuple[Recipe, dict[str, Any], list[dict[str, Any]]]:
+    """Train one run, and return its recipe, metrics and history."""
+    recipe = recipe_of(arm, epochs, seed)
     with tempfile.TemporaryDirectory() as folder:
         run = train(recipe, Path(folder) / "run", device=torch.device("cuda"), progress=Silent(), data_dir=data_dir)
         return recipe, run.metrics, run.history

@@ -18,6 +18,7 @@ from conftest import run_to_end
 from faustnet.data import DataSet
 from faustnet.runs.recipes import Recipe, changed, dotted, recipe_from, shipped_recipe
 from faustnet.runs.session import set_up
+from time_to_accuracy import ARMS, recipe_of
 from trials import add_row, results_of
 
 SMALL = ("network.widths=[24,16]", "network.embedding=8", "training.batch_size=64")
@@ -335,6 +336,14 @@ def test_a_learning_rate_that_is_the_default_may_be_at_the_edge() -> None:
     assert beyond.at_the_edge(trials)
     trials[1]["validation_accuracy"] = 0.95
     assert not beyond.at_the_edge(trials)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_the_arms_of_the_time_to_an_accuracy_are_networks_of_cifar10(arm: str) -> None:
+    recipe = recipe_of(arm, 15, 3)
+    assert (recipe.dataset, recipe.training.epochs, recipe.training.evaluate_every, recipe.seed) == ("cifar10", 15, 15, 3)
+    assert recipe.method == ("backprop" if arm.endswith("-backprop") else "faust-representative")
+    assert recipe.network.kind == ("residual" if "large" in arm else "vgg")
 
 
 def test_other_calls_go_on_if_one_fails() -> None:

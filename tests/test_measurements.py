@@ -40,7 +40,7 @@ def test_runs_are_counted_by_recipe(tmp_path: Path) -> None:
     text = measurements.section(tmp_path)
     assert "| best/mnist/mlp | 2 | 3 | 1 |" in text
     assert "| best/cifar100/cnn-backprop | – | – | 1 |" in text
-    assert "| best/cifar10/cnn | – | – | 2 |" in text
+    assert "| benchmarks/time_to_accuracy-cnn.toml | – | – | 2 |" in text
     assert "| best/cifar10/cnn-backprop | – | – | 2 |" in text
     assert "| benchmarks/predsim | 2 | – | – |" in text
     assert "| FAUST-representative tuplet | 2 + 2 |" in text
