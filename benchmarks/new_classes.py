@@ -1,6 +1,8 @@
 """Write docs/new-classes.md from the files in a folder of results."""
 
 import json
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -242,14 +244,24 @@ def reading(cells: list[dict[str, Any]]) -> str:
 
 
 def reading_rejection(cells: list[dict[str, Any]]) -> str:
-    """Summarise the scores that are used most."""
+    """Summarise the scores that are used most, and the best ones."""
 
     def has(method: str, score: str) -> str:
         mine = [cell for cell in _in_order(cells) if (cell["method"], cell["score"]) == (method, score)]
         return " and ".join(f"{ours(cell)} on {dataset_title(cell['dataset'])}" for cell in mine)
 
+    def best(method: str) -> str:
+        by_dataset = groupby((cell for cell in _in_order(cells) if cell["method"] == method), key=itemgetter("dataset"))
+        found = [(name, max(mine, key=itemgetter("validation_auroc"))) for name, mine in by_dataset]
+        return ", ".join(f"*{cell['score']}* on {dataset_title(name)} ({ours(cell)})" for name, cell in found)
+
     faust, backprop = has("faust-representative", "first layer"), has("backprop", "softmax")
-    return f"AUROC of FAUST: {faust}. AUROC of backprop's largest softmax probability: {backprop}."
+    return (
+        f"AUROC of FAUST's first layer: {faust}. AUROC of backprop's largest softmax probability: {backprop}. The scores "
+        f"with the highest AUROC on validation images are, for FAUST, {best('faust-representative')}; for backprop, "
+        f"{best('backprop')}. The scores *neighbour* need the embeddings of all training images; the others need the model "
+        "only."
+    )
 
 
 def reading_learned(result: Any) -> str:
