@@ -71,6 +71,7 @@ SHIPPED = """## Included recipes
 - `{paper}`: settings of the paper.
 - `{tuned}`: tuned on validation images, for [Table I](../RESULTS.md#table-i).
 - `{best}`: the [strongest recipes](../RESULTS.md#stronger-recipes). Recipes for FAUST have a backprop twin, `…-backprop`.
+  A twin with deep supervision, if there is one, is `…-deep-supervision`.
   All names: {names}.
 - `{few_shot}`: tuned on characters of alphabets that were not used for training, for
   [few-shot classification](few-shot.md#accuracy-on-omniglot).

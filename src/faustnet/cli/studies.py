@@ -34,12 +34,15 @@ def best(
         str | None, option("Recipes, separated by commas, for example cifar10/mlp,mnist/mlp.", "all except those of digits")
     ] = None,
     seeds: Seeds = 3,
-    twins: Annotated[bool, typer.Option(help="Also train the backprop twin of each recipe.")] = True,
+    twins: Annotated[
+        bool,
+        typer.Option(help="Also train the twins of each recipe, with backprop and, if it has one, with deep supervision."),
+    ] = True,
 ) -> None:
-    """Compare the strongest recipes with backprop twins: the same network, data, optimiser and epochs.
+    """Compare the strongest recipes with their twins, trained by backprop or with deep supervision.
 
-    Not in the paper. Writes the result of each run to OUT/best, and the table to OUT/best.json and .md. After Ctrl-C the
-    same command continues.
+    Not in the paper. A twin has the same network, data, optimiser and number of epochs. Writes the result of each run to
+    OUT/best, and the table to OUT/best.json and .md. After Ctrl-C the same command continues.
     """
     from faustnet.reproduce.best import TABLE, best_jobs
 
