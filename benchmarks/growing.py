@@ -3,6 +3,7 @@
 from typing import Any
 
 from faustnet.report.paper import dataset_title
+from faustnet.report.table1 import over_seeds
 from faustnet.report.tables import markdown
 from faustnet.reproduce.growth import BATCH, EXEMPLARS, RATE, STEPS, VARIANTS
 from faustnet.reproduce.incremental import SHARES, shown
@@ -30,7 +31,7 @@ all classes so far:
 ![Accuracy by the number of classes so far](../results/figures/incremental.svg)
 
 Accuracy in % of the test images of all classes so far, of the first {first} classes, and of all classes that were added
-since; mean over {seeds} seeds. ± is the 95 % interval of the mean over the seeds. `results/incremental/` has one file per
+since; mean over {over}. ± is the 95 % interval of the mean over the seeds. `results/incremental/` has one file per
 run, and `results/incremental.json` has every step.
 
 {tables}
@@ -52,6 +53,7 @@ def _of_one(about: dict[str, Any], cells: list[dict[str, Any]]) -> str:
         dataset=dataset_title(about["dataset"]),
         classes=counts[-1],
         seeds=max(cell["seeds"] for cell in cells),
+        over=over_seeds(cells),
         added=VARIANTS["added"],
         means=VARIANTS["means"],
         tuned=VARIANTS["fine-tuned"],
