@@ -7,16 +7,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from best import trial_recipe
+import stronger
 from faustnet.report.paper import dataset_title
 from faustnet.report.table1 import ours, over_seeds, signed
 from faustnet.report.tables import markdown
 from faustnet.reproduce.ablation import TABLE as ABLATION
 from faustnet.reproduce.best import LOCAL, in_order
-from faustnet.reproduce.best import TABLE as BEST
-from faustnet.runs.recipes import shipped_recipe
-from search import ARMS
-from trials import EQUAL, best_of
 
 KINDS = {"mlp": "MLP", "cnn": "CNN", "cwc": "CwC", "trifecta": "the Trifecta"}  # by the first part of a recipe's name
 # Published test accuracies in % of networks whose layers are trained by local losses: data set, kind of network or method,
@@ -43,63 +39,6 @@ RECORDS: tuple[tuple[str, str, float, str], ...] = (
     ("cifar10", "cwc", 78.11, "channels 20-80-240-480, no augmentation, Papachristodoulou et al. 2024"),
 )
 
-PAST = """## Stronger recipes
-
-<!-- not run: takes long -->
-```sh
-faustnet reproduce best --out results --jobs 8
-```
-
-The table compares the strongest recipes that we found with their twins: the same network, data, optimiser and number of
-epochs, trained by backprop with one loss at the output, or with the same losses on every layer and the gradient through
-all layers (deep supervision). ± after a difference is its 95 % interval (Welch's t); ○ marks an interval that includes
-zero, where neither side is better. Most recipes average over an image and its mirror image (two forward passes), as do
-their twins. All recipes train FAUST, except two that train CwC and the Trifecta; these two have no twin. *trials* are those
-of the recipe and of its twins, in the order of the columns. With *learning-rate*, only the learning rate of the twins was
-tuned; with *equal*, all arms had the same search space and the same number of trials. *trunk parameters* excludes heads and
-projections.
-
-{table}
-
-Mean over {seeds}; `results/best/` has one file per run. Several runs shared the GPU, so the times in these files are
-longer than for a run that uses the GPU alone.
-
-**Where only the learning rate was tuned, the comparison favours FAUST.** The twins had fewer trials in most cases, and
-shorter ones. Their dropout and other regularisation were chosen for FAUST. The transformers are an
-exception: each and its twin had the same number of trials, with the same optimisers, learning rates and dropout. The
-trials on texts were measured by a script with the same settings and copied into the file by hand.
-
-The head of a layer matters in a transformer on images. With the mean over the tokens and two linear maps as the head, six
-blocks of width 256 and 20 epochs, FAUST reached 81.9 % of the validation images and its twin 86.0 %
-(`results/transformer-earlier.json`). The present heads arrange the tokens as feature maps and apply two
-convolutions.{chosen}"""
-CHOSEN = """
-
-All recipes were chosen on validation images by `python benchmarks/best.py run results/best-study.json`; this file has
-every trial. Most trials are shorter than the final training. Number of trials in the file: {counts}."""
-EQUALLY = """
-
-**Equal tuning.** In these studies, FAUST, backprop and deep supervision have the same search space (learning rate, weight
-decay, dropout, label smoothing, MixUp, cutout), the same sampler, the same number of trials and the same validation
-images. The table shows the best accuracy in % of the validation images with one seed, and in brackets the number of trials
-that were measured. A recipe is chosen from these trials, and measured on test images, once all of them are there.
-
-{table}"""
-AT_THE_EDGE = """
-
-For these recipes, the best learning rate was the lowest or the highest that was tried, so a better one may exist outside
-the tried range: {names}."""
-NOTES = {  # by recipe: decisions made after test results were known, and other limitations
-    "cifar10/mlp-mixup": """The recipe cifar10/mlp was added after test results were known. At first, cifar10/mlp-mixup had
-this name. Test results showed that backprop gains more from MixUp than FAUST does, so the best trial without MixUp
-became a recipe too.""",
-    "cifar10/cnn-large": """The recipe cifar10/cnn-large was changed after a test result was known. Its first version, with
-50 epochs and without MixUp, reached less than 96.0 % on the test images. The present recipe was chosen in further
-trials, on validation images.""",
-    "cifar10/trifecta": """The Trifecta was trained with {layers} layers for {epochs} epochs. Its authors' code trains
-networks of 6 or 12 layers for 100 epochs, with a constant learning rate of 0.001. There, pairs of layers take turns from
-batch to batch, and each pair has an optimiser of its own; here, every batch trains all layers.""",
-}
 PUBLISHED = """## Published results of layer-local training
 
 The table shows the highest published accuracies that we know of for networks with a local loss in every layer, next to
@@ -169,7 +108,7 @@ The seed changes both the image and the initial weights, so the choice of the im
 def sections(folder: Path) -> Iterator[str]:
     """Yield the sections of RESULTS.md."""
     if cells := _read(folder / "best.json"):
-        yield past_the_paper(cells, _read(folder / "best-study.json"))
+        yield stronger.section(cells, _read(folder / "best-study.json"))
         if any(_of_kind(cells, dataset, kind) for dataset, kind, _, _ in RECORDS):
             yield PUBLISHED.format(table=records(cells))
     for (base, epochs), found in groupby(_read(folder / "ablation.json"), key=lambda cell: (cell["base"], cell["epochs"])):
@@ -191,67 +130,6 @@ def sections(folder: Path) -> Iterator[str]:
             "## New classes and rejection\n\nAccuracy of classes that were added without training, and rejection of images "
             "from another data set: [docs/new-classes.md](docs/new-classes.md)."
         )
-
-
-def past_the_paper(cells: list[dict[str, Any]], trials: list[dict[str, Any]]) -> str:
-    names = {cell["name"] for cell in cells}
-    measured = [trial for trial in trials if trial["validation_accuracy"] is not None and trial["study"] in names]
-    studies = _by(measured, "study")
-    counts = ", ".join(f"{study} {len(mine)}" for study, mine in studies.items())
-    edges = ", ".join(
-        cell["name"]
-        for cell in in_order(cells)
-        if (cell["tuning"] == EQUAL or cell["role"] != LOCAL) and at_the_edge(_compared(cell, studies))
-    )
-    chosen = (CHOSEN.format(counts=counts) if counts else "") + (AT_THE_EDGE.format(names=edges) if edges else "")
-    chosen += EQUALLY.format(table=table) if (table := equal_trials(trials)) else ""
-    by_name = {cell["name"]: cell for cell in cells}
-    chosen += "".join(f"\n\n{_note(note, by_name[name])}" for name, note in NOTES.items() if name in names)
-    rows = BEST.rows(cells)
-    shown = [
-        column for column in range(len(BEST.columns) - 1) if any(row[column] != "–" for row in rows)
-    ]  # without the time
-    table = markdown([BEST.columns[column] for column in shown], [[row[column] for column in shown] for row in rows])
-    return PAST.format(seeds=over_seeds(cells), table=table, chosen=chosen)
-
-
-def equal_trials(trials: list[dict[str, Any]]) -> str:
-    """Table of the best equal trial of each arm, of the studies in which every arm has a trial with a result."""
-    equal = [trial for trial in trials if trial.get("tuning") == EQUAL and trial["validation_accuracy"] is not None]
-    studies = _by(equal, "study")
-    rows = []
-    for name in studies:
-        arms = [studies.get(name + ending) for ending in ARMS]
-        if not name.endswith(tuple(ARMS)[1:]) and all(arms):
-            epochs = sorted({trial_recipe(trial).training.epochs for arm in arms for trial in arm or []})
-            best = [f"{100 * best_of(arm)['validation_accuracy']:.2f} ({len(arm)})" for arm in arms if arm]
-            rows.append([name, " / ".join(map(str, epochs)), *best])
-    return markdown(["recipe", "epochs", "FAUST", "backprop", "deep supervision"], rows) if rows else ""
-
-
-def _note(note: str, cell: dict[str, Any]) -> str:
-    widths = shipped_recipe(f"best/{cell['name']}")["network"]["widths"]
-    return note.format(epochs=cell["epochs"], layers=len(widths))
-
-
-def _compared(cell: dict[str, Any], studies: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the trials that a recipe was chosen from."""
-    equal = cell["tuning"] == EQUAL
-    return [trial for trial in studies.get(cell["name"], []) if (trial.get("tuning") == EQUAL) == equal]
-
-
-def at_the_edge(trials: list[dict[str, Any]]) -> bool:
-    """Whether the best trial has the lowest or the highest learning rate of all trials."""
-    if not trials:
-        return False
-    rates = [trial_recipe(trial).optimiser.learning_rate for trial in trials]
-    return trial_recipe(best_of(trials)).optimiser.learning_rate in (min(rates), max(rates))
-
-
-def in_short(cells: list[dict[str, Any]]) -> str:
-    """Table of FAUST's recipes and their twins for README.md."""
-    mine = [cell for cell in cells if cell["role"] != LOCAL or cell["method"].startswith("faust")]
-    return markdown(["recipe", "FAUST", "backprop twin", "difference"], [row[:4] for row in BEST.rows(mine)])
 
 
 def records(cells: list[dict[str, Any]]) -> str:

@@ -1,5 +1,5 @@
 """Write RESULTS.md, docs/representatives.md, docs/class-counts.md, docs/new-classes.md and the tables in README.md,
-docs/scikit-learn.md, docs/export.md and docs/play.md from the files in results/.
+docs/scikit-learn.md, docs/export.md, and docs/play.md from the files in results/.
 
     python benchmarks/results.py
 
@@ -21,6 +21,7 @@ import new_classes
 import performance_files
 import performance_summary
 import predsim
+import stronger_in_short
 from estimator import lines
 from faustnet.report.paper import TITLES
 from faustnet.report.table1 import as_markdown, difference, ours
@@ -153,8 +154,7 @@ def pages() -> dict[Path, str]:
             ROOT / "README.md",
             {
                 "table1": table1_in_short(cells),
-                "best": beyond.in_short(_read("best.json")),
-                "equal": beyond.equal_trials(_read("best-study.json")),
+                "best": stronger_in_short.section(_read("best.json"), _read("best-study.json")),
                 "speed": performance_summary.speed_in_short(performance_files.read()),
             },
         ),

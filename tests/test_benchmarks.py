@@ -14,6 +14,7 @@ import best
 import beyond
 import many_page
 import new_classes
+import twins
 from conftest import run_to_end
 from faustnet.data import DataSet
 from faustnet.runs.recipes import Recipe, changed, dotted, recipe_from, shipped_recipe
@@ -318,11 +319,11 @@ def test_the_table_of_equal_trials_shows_the_best_of_each_arm_once_all_arms_have
         trial("cifar10/cnn", 0.8),
         trial("cifar10/cnn-backprop", 0.8),
     ]
-    lines = beyond.equal_trials(trials).splitlines()
+    lines = twins.equal_trials(trials).splitlines()
     assert lines[2:] == ["| cifar10/mlp | 30 | 70.00 (2) | 60.00 (1) | 65.00 (1) |"]
-    assert not beyond.equal_trials(trials[2:])
+    assert not twins.equal_trials(trials[2:])
     del trials[0]["epochs"]  # a trial of the recipe's length
-    assert beyond.equal_trials(trials).splitlines()[2].startswith("| cifar10/mlp | 30 / 300 |")
+    assert twins.equal_trials(trials).splitlines()[2].startswith("| cifar10/mlp | 30 / 300 |")
 
 
 def test_a_learning_rate_that_is_the_default_may_be_at_the_edge() -> None:
@@ -334,9 +335,9 @@ def test_a_learning_rate_that_is_the_default_may_be_at_the_edge() -> None:
             ({"optimiser.learning_rate": 0.1}, 0.7),
         )
     ]
-    assert beyond.at_the_edge(trials)
+    assert twins.at_the_edge(trials)
     trials[1]["validation_accuracy"] = 0.95
-    assert not beyond.at_the_edge(trials)
+    assert not twins.at_the_edge(trials)
 
 
 @pytest.mark.parametrize("arm", ARMS)
