@@ -130,6 +130,16 @@ def sections(folder: Path) -> Iterator[str]:
             "## New classes and rejection\n\nAccuracy of classes that were added without training, and rejection of images "
             "from another data set: [docs/new-classes.md](docs/new-classes.md)."
         )
+    if _read(folder / "incremental.json"):
+        yield (
+            "## Classes that come over time\n\nAccuracy of FAUST and of backprop on old and new classes after every step in "
+            "which classes are added: [docs/new-classes.md](docs/new-classes.md#classes-that-come-over-time)."
+        )
+    if _read(folder / "few-shot.json"):
+        yield (
+            "## Few-shot classification\n\nAccuracy of FAUST, backprop and raw pixels on new characters of Omniglot, from "
+            "one or five drawings of each: [docs/few-shot.md](docs/few-shot.md#accuracy-on-omniglot)."
+        )
 
 
 def records(cells: list[dict[str, Any]]) -> str:

@@ -1,5 +1,5 @@
 """Write RESULTS.md, docs/representatives.md, docs/class-counts.md, docs/new-classes.md and the tables in README.md,
-docs/scikit-learn.md, docs/export.md, and docs/play.md from the files in results/.
+docs/scikit-learn.md, docs/export.md, docs/play.md and docs/few-shot.md from the files in results/.
 
     python benchmarks/results.py
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import beyond
 import class_counts
+import few_shot_page
 import measurements
 import new_classes
 import performance_files
@@ -161,6 +162,7 @@ def pages() -> dict[Path, str]:
         **with_tables(ROOT / "docs/scikit-learn.md", {"estimator": "\n".join(lines(_read("estimator.json")))}),
         **with_tables(ROOT / "docs/export.md", {"export": exported()}),
         **with_tables(ROOT / "docs/play.md", {"play": played()}),
+        **with_tables(ROOT / "docs/few-shot.md", {"few-shot": few_shot_page.section(RESULTS)}),
         **({ROOT / "docs/representatives.md": page} if (page := beyond.representatives(RESULTS)) else {}),
         ROOT / "docs/class-counts.md": class_counts.page(RESULTS),
         **({ROOT / "docs/new-classes.md": page} if (page := new_classes.page(RESULTS)) else {}),

@@ -106,9 +106,3 @@ def test_the_page_of_class_counts_is_made_of_what_there_is(tmp_path: Path) -> No
     assert "](../results/figures/class-counts.svg)" in page
     assert "- **cifar100/cnn**: the difference to backprop is −1.00 with 10 classes and +2.00 ± 0.45 with 100." in page
     assert "−0.10 ± 0.45 ○ | 3 / 3 / 3 |" in page
-
-
-def test_rejection_counts_for_the_recipe_that_it_changes() -> None:
-    assert measurements.rejected_by("backprop", "mnist") == "tuned/mnist/backprop"
-    assert measurements.rejected_by("backprop", "cifar10") == "best/cifar10/cnn-backprop"
-    assert measurements.rejected_by("faust-representative", "omniglot") == "few-shot/omniglot/faust-representative"

@@ -1,0 +1,111 @@
+"""The generated part of docs/few-shot.md, from results/few-shot.json and the recipes of the family few-shot/."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from faustnet.report.table1 import over_seeds
+from faustnet.report.tables import markdown
+from faustnet.reproduce.few_shot import DATASET, FAMILY, METHODS, QUERIES, TABLE
+from faustnet.reproduce.results import method_titles
+from faustnet.runs.recipes import choice_of_recipe, recipe_from, shipped_recipe, shipped_recipes
+from few_shot import EPISODES, VALIDATION
+from paragraphs import filled
+
+Cells = list[dict[str, Any]]
+Choices = dict[str, dict[str, Any]]
+
+NOTHING = "There are no results yet."
+ACCURACIES = """Accuracy in % of the queries, {queries} of each class, ± half the length of its 95 % interval; mean over
+{seeds}. ○ marks an interval that overlaps that of backprop. `python benchmarks/results.py` writes this part from
+`results/few-shot.json`; `results/few-shot/` has one file per run."""
+ORIENTATION = """For orientation, published accuracies of 20-way 1-shot classification with random classes are {published}.
+Their networks differ from ours, and so do the characters that they are trained and measured on."""
+LAYERS = """The next table has the accuracy of each layer alone, in the order of the layers, and the number of episodes of
+all seeds together:"""
+PUBLISHED = (  # 20-way 1-shot, random classes
+    (96.0, "prototypical networks, Snell et al. 2017, with rotated characters as additional classes in training"),
+    (93.8, "matching networks, Vinyals et al. 2016"),
+)
+CHOSEN = """**Choice of settings.** The settings of all methods were drawn from the same search space by the same sampler
+(`python benchmarks/few_shot.py`; `results/few-shot-study.json` has every trial). A trial was measured in {episodes}
+episodes of every task, made of {alphabets} alphabets of the background set that were left out of its training. In each
+trial, the best of several *readouts* was chosen: all ranges of successive layers, and for backprop each of them with and
+without normalised features, so backprop had twice as many."""
+ROTATED = "In training, characters that were rotated by 90, 180 and 270 degrees were additional classes."
+
+
+def section(folder: Path) -> str:
+    """Return the text about the results in a folder."""
+    path = folder / f"{FAMILY}.json"
+    return described(json.loads(path.read_text(encoding="utf-8")), choices()) if path.exists() else NOTHING
+
+
+def choices() -> Choices:
+    """Return how the recipe of each method was chosen: trials, readouts, the layers that are compared, and its data set."""
+    found = {}
+    for method in METHODS:
+        name = f"{FAMILY}/{DATASET}/{method}"
+        if name in shipped_recipes() and (choice := choice_of_recipe(f"{DATASET}/{method}", FAMILY)):
+            recipe = recipe_from(shipped_recipe(name))
+            count = len(recipe.network.widths)
+            weights = recipe.prediction.weights or [1.0] * count
+            weighted = [number for number, weight in enumerate(weights, start=1) if weight]
+            found[method] = {"layers": weighted, "data": recipe.dataset, **choice, **choice.get("readout", {})}
+    return found
+
+
+def described(cells: Cells, chosen: Choices) -> str:
+    """Return the tables, and how the recipes were chosen."""
+    published = " and ".join(f"{accuracy} ({who})" for accuracy, who in PUBLISHED)
+    parts = [
+        filled([ACCURACIES.format(queries=QUERIES, seeds=over_seeds(cells))]),
+        accuracies(cells),
+        filled([ORIENTATION.format(published=published)]),
+        filled([LAYERS]),
+        layers(cells),
+        *(how_chosen(chosen) if chosen else []),
+    ]
+    return "\n\n".join(parts)
+
+
+def accuracies(cells: Cells) -> str:
+    """Table of the accuracy by task and method."""
+    found: dict[str, dict[str, str]] = {}
+    for task, method, accuracy, difference, *_ in TABLE.rows(cells):
+        found.setdefault(task, {})[method] = accuracy + (" ○" if difference.endswith("○") else "")
+    methods = list(dict.fromkeys(method for row in found.values() for method in row))
+    rows = [[task, *(row.get(method, "–") for method in methods)] for task, row in found.items()]
+    return markdown(["task", *methods], rows)
+
+
+def layers(cells: Cells) -> str:
+    """Table of the differences to backprop, of the accuracy of each layer, and of the numbers of episodes."""
+    rows = [
+        [task, method, difference, ", ".join(_numbers(cell)) or "–", alone, episodes]
+        for cell, (task, method, _, difference, alone, episodes) in zip(cells, TABLE.rows(cells), strict=True)
+    ]
+    columns = ["task", "method", "difference to backprop", "layers", "each layer alone", "episodes"]
+    return markdown(columns, rows, numbers=4)
+
+
+def _numbers(cell: dict[str, Any]) -> Iterator[str]:
+    return (name.removeprefix("layer ") for name in cell["layers"] if name.startswith("layer "))
+
+
+def how_chosen(chosen: Choices) -> list[str]:
+    """Return a paragraph and a table about the trials and readouts of each method."""
+    rows = [
+        [method_titles()[method], str(choice["trials"]), str(choice["readouts"]), _readout(choice)]
+        for method, choice in chosen.items()
+    ]
+    rotated = all(choice["data"] == f"{DATASET}-rotated" for choice in chosen.values())
+    said = CHOSEN.format(episodes=EPISODES, alphabets=len(VALIDATION))
+    table = markdown(["method", "trials", "readouts", "chosen layers"], rows)
+    return [filled([said, *([ROTATED] if rotated else [])]), table]
+
+
+def _readout(choice: dict[str, Any]) -> str:
+    unit = {True: ", normalised", False: ", not normalised"}.get(choice.get("unit"), "")
+    return ", ".join(map(str, choice["layers"])) + unit
