@@ -27,6 +27,7 @@ class Sequential(Schedule):
     def __init__(self, method: Method, train: Source, optimiser: AnyOptimiser, part: NetworkPart | None = None):
         super().__init__(method, train, optimiser)
         self.part = part or WholeNetwork(method)
+        self.groups: list[range] = []  # consecutive layers of this part whose losses are computed together
 
     @property
     def about(self) -> str:
@@ -51,9 +52,8 @@ class Sequential(Schedule):
         self.table.fill([batches, rates], first)
         if not isinstance(method := self.method, LocalMethod):
             return
-        groups = method.loss_groups(batches.shape[1])
-        self.group_ends = {group[-1] for group in groups}
-        self.single = {group[0] for group in groups if len(group) == 1}  # layers whose loss is computed by itself
+        groups = (_common(group, self.part.layers) for group in method.loss_groups(batches.shape[1]))
+        self.groups = [group for group in groups if group]
         if not self.part.alone:
             index = batches[0].to(self.device)
             self.part.begin(lambda: method.rows(self.feed.augmented(index), self.train.labels[index]), len(batches) - first)
@@ -102,29 +102,34 @@ class Sequential(Schedule):
         self.totals[self.part.learners] += torch.cat(found)
 
     def _layer_losses(self, rows: Structure, y: Tensor) -> Iterator[Tensor]:
-        """Yield the losses of the layers, a few at a time, (n,) or (). A layer's input is detached from the layer before."""
+        """Yield the losses of the layers, a group at a time, (n,) or (). A layer's input is detached from the layer
+        before."""
         assert isinstance(self.method, LocalMethod)
-        group: list[Tensor] = []
-        for number in self.part.layers:
-            if number in self.single:
-                passed, loss = self.method.layer_loss(number, rows, y)
-            else:
-                passed, embedding = self.method.network[number](rows)
-            rows = detached(passed)
-            del passed
-            if number == self.part.layers[-1]:
-                self.part.send(rows)
-            if number in self.single:
+        for group in self.groups:
+            if len(group) == 1:
+                passed, loss = self.method.layer_loss(group.start, rows, y)
+                rows = self._passed_on(passed, group.start)
+                del passed
                 yield loss
                 continue
-            if group and embedding.shape != group[0].shape:
-                yield self._loss(group, y, number)
-                group = []
-            group.append(embedding)
-            del embedding
-            if number in self.group_ends or number == self.part.layers[-1]:
-                yield self._loss(group, y, number + 1)
-                group = []
+            embeddings: list[Tensor] = []
+            for number in group:
+                passed, embedding = self.method.network[number](rows)
+                rows = self._passed_on(passed, number)
+                del passed
+                if embeddings and embedding.shape != embeddings[0].shape:
+                    yield self._loss(embeddings, y, number)
+                    embeddings = []
+                embeddings.append(embedding)
+                del embedding
+            yield self._loss(embeddings, y, group.stop)
+
+    def _passed_on(self, passed: Structure, number: int) -> Structure:
+        """Return the input of the layer after a layer, which may be in another process."""
+        rows = detached(passed)
+        if number == self.part.layers[-1]:
+            self.part.send(rows)
+        return rows
 
     def _loss(self, embeddings: list[Tensor], y: Tensor, end: int) -> Tensor:
         """Return the losses of consecutive layers, up to number `end`. n × (R, e), (B,) → (n,)"""
@@ -144,3 +149,8 @@ class Sequential(Schedule):
         own = {key: tensor for key, tensor in tensors.items() if self.part.alone or key.split("/")[0] in self.updates.names}
         self.part.state = {key: tensor for key, tensor in tensors.items() if key not in own}
         self.updates.restore(own)
+
+
+def _common(one: range, other: range) -> range:
+    """Return the numbers that are in both ranges."""
+    return range(max(one.start, other.start), min(one.stop, other.stop))
