@@ -18,7 +18,7 @@ Choices = dict[str, dict[str, Any]]
 
 NOTHING = "There are no results yet."
 ACCURACIES = """Accuracy in % of the queries, {queries} of each class, ± half the length of its 95 % interval; mean over
-{seeds}. ○ marks an interval that overlaps that of backprop. `python benchmarks/results.py` writes this part from
+{seeds}. ○ marks an interval of FAUST that overlaps that of backprop. `python benchmarks/results.py` writes this part from
 `results/few-shot.json`; `results/few-shot/` has one file per run."""
 ORIENTATION = """For orientation, published accuracies of 20-way 1-shot classification with random classes are {published}.
 Their networks differ from ours, and so do the characters that they are trained and measured on."""
@@ -28,11 +28,12 @@ PUBLISHED = (  # 20-way 1-shot, random classes
     (96.0, "prototypical networks, Snell et al. 2017, with rotated characters as additional classes in training"),
     (93.8, "matching networks, Vinyals et al. 2016"),
 )
-CHOSEN = """**Choice of settings.** The settings of all methods were drawn from the same search space by the same sampler
-(`python benchmarks/few_shot.py`; `results/few-shot-study.json` has every trial). A trial was measured in {episodes}
-episodes of every task, made of {alphabets} alphabets of the background set that were left out of its training. In each
-trial, the best of several *readouts* was chosen: all ranges of successive layers, and for backprop each of them with and
-without normalised features, so backprop had twice as many."""
+CHOSEN = """**Choice of settings.** In their first trial, all methods have the same settings: the network and the
+augmentation of the FAUST recipe best/mnist/cnn. The settings of the other trials were drawn for all methods from the same
+search space by the same sampler (`python benchmarks/few_shot.py`; `results/few-shot-study.json` has every trial). A trial
+was measured in {episodes} episodes of every task, made of {alphabets} alphabets of the background set that were left out
+of its training. In each trial, the best of several *readouts* was chosen: all ranges of successive layers, and for backprop
+each of them with and without normalised features, so backprop had twice as many."""
 ROTATED = "In training, characters that were rotated by 90, 180 and 270 degrees were additional classes."
 
 

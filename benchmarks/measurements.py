@@ -19,7 +19,8 @@ from faustnet.report.tables import markdown
 from faustnet.reproduce.jobs import recipe_name
 from faustnet.reproduce.rejection import RejectionJob
 from faustnet.reproduce.results import method_titles, write_lines
-from time_to_accuracy import ARMS
+from faustnet.runs.recipes import read_recipe, shipped_recipe
+from time_to_accuracy import ARMS, COPIES
 
 ROOT = Path(__file__).parents[1]
 REPLACED = "replaced-runs.json"
@@ -88,11 +89,17 @@ def counted(folder: Path) -> tuple[Counter[str], Counter[tuple[str, str]]]:
     own = Counter(OWN[study](run) for study, run in runs(folder, OWN))
     other = Counter((study, OTHER[study](run)) for study, run in runs(folder, OTHER))
     for path in sorted(folder.glob("time-to-accuracy*.json")):
-        other.update(("time to accuracy", ARMS[run["arm"]][0]) for run in json.loads(path.read_text())["runs"])
+        other.update(("time to accuracy", counted_as(ARMS[run["arm"]][0])) for run in json.loads(path.read_text())["runs"])
     own.update("benchmarks/predsim" for _ in _read(folder / "predsim.json"))
     if (folder / "figure2.json").exists():
         other["figure 2", recipe_name("tuned", "faust-representative", "fashion-mnist")] += 1
     return own, other
+
+
+def counted_as(name: str) -> str:
+    """Return the included recipe that a file is a copy of, as long as they are equal, and otherwise the name itself."""
+    original = COPIES.get(name)
+    return original if original and read_recipe(ROOT / name) == shipped_recipe(original) else name
 
 
 def runs(folder: Path, studies: Iterable[str]) -> Iterator[tuple[str, Result]]:

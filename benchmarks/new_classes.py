@@ -16,6 +16,7 @@ from faustnet.reproduce.new_classes import TABLE as NEW_CLASSES
 from faustnet.reproduce.rejection import ACCEPT
 from faustnet.reproduce.rejection import EPOCHS as REJECTION_EPOCHS
 from faustnet.reproduce.rejection import TABLE as REJECTION
+from paragraphs import filled
 
 PAGE = """# New classes and rejection
 
@@ -190,7 +191,9 @@ The command trains on one data set and measures how well its test images can be 
 set. Both data sets are standardised in the same way. MNIST and Fashion-MNIST use their tuned recipes with
 {rejection_epochs} epochs, CIFAR-10 `best/cifar10/cnn`, and Omniglot the recipe of [few-shot classification](few-shot.md);
 its unknown images are characters of other alphabets. The backprop twin has the same network and is trained for the same
-number of epochs. {reading_rejection}
+number of epochs.
+
+{reading_rejection}
 
 AUROC is the area under the ROC curve in %. *false positives at 95 %* is the share of unknown test images that reach a
 threshold which {accept:.0%} of the known test images reach. The last two columns use a threshold that accepts
@@ -251,17 +254,22 @@ def reading_rejection(cells: list[dict[str, Any]]) -> str:
         return " and ".join(f"{ours(cell)} on {dataset_title(cell['dataset'])}" for cell in mine)
 
     def best(method: str) -> str:
-        by_dataset = groupby((cell for cell in _in_order(cells) if cell["method"] == method), key=itemgetter("dataset"))
-        found = [(name, max(mine, key=itemgetter("validation_auroc"))) for name, mine in by_dataset]
-        return ", ".join(f"*{cell['score']}* on {dataset_title(name)} ({ours(cell)})" for name, cell in found)
+        mine = [cell for cell in _in_order(cells) if cell["method"] == method and "validation_auroc" in cell]
+        chosen = [max(found, key=itemgetter("validation_auroc")) for _, found in groupby(mine, key=itemgetter("dataset"))]
+        return ", ".join(f"*{cell['score']}* on {dataset_title(cell['dataset'])}, {ours(cell)}" for cell in chosen)
 
     faust, backprop = has("faust-representative", "first layer"), has("backprop", "softmax")
-    return (
-        f"AUROC of FAUST's first layer: {faust}. AUROC of backprop's largest softmax probability: {backprop}. The scores "
-        f"with the highest AUROC on validation images are, for FAUST, {best('faust-representative')}; for backprop, "
-        f"{best('backprop')}. The scores *neighbour* need the embeddings of all training images; the others need the model "
-        "only."
-    )
+    sentences = [f"AUROC of FAUST's first layer: {faust}. AUROC of backprop's largest softmax probability: {backprop}."]
+    if best("faust-representative") and best("backprop"):
+        sentences.append(
+            "The best scores by the AUROC on validation images, with their AUROC on test images, are, for FAUST: "
+            f"{best('faust-representative')}; for backprop: {best('backprop')}."
+        )
+    if any(cell["score"].startswith("neighbour") for cell in cells):
+        sentences.append(
+            "The scores *neighbour* need the embeddings of all training images; the others need only the model."
+        )
+    return filled(sentences)
 
 
 def reading_learned(result: Any) -> str:

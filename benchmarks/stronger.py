@@ -40,23 +40,20 @@ blocks of width 256 and 20 epochs, FAUST reached 81.9 % of the validation images
 convolutions.{chosen}"""
 SEEDS_COLUMN = " *seeds* are those of the recipe and of its twins, where they differ."
 FAVOURS = "**Where only the learning rate of the twins was tuned, the comparison favours FAUST.**"
-HANDICAP = """Their regularisation was chosen for FAUST. {fewer} of these {twins} twins had fewer trials than
-FAUST, and {shorter} had shorter ones.{transformers}"""
-TRANSFORMERS = """ The transformers are an exception: each and its twin had the same
-number of trials, with the same optimisers, learning rates and dropout."""
+REGULARISATION = "Their regularisation was chosen for FAUST."
+TRANSFORMERS = (
+    "The transformers and their twins had the same number of trials, with the same optimisers, learning rates and dropout."
+)
+SEARCH = "the same search space (learning rate, weight decay, dropout, label smoothing, MixUp, cutout)"
 TEXTS = "The trials on texts were measured by a script with the same settings and copied into the file by hand."
 CHOSEN = """
 
 All recipes were chosen on validation images by `python benchmarks/best.py run results/best-study.json`; this file has
 every trial. Most trials are shorter than the final training. Number of trials in the file: {counts}."""
-EQUALLY = """
-
-**Equal tuning.** In these studies, FAUST, backprop and deep supervision have the same search space (learning rate, weight
-decay, dropout, label smoothing, MixUp, cutout), the same sampler, the same number of trials and the same validation
-images. The table shows the best accuracy in % of the validation images with one seed, and in brackets the number of trials
-that were measured. A recipe is chosen from these trials, and measured on test images, once all of them are there.
-
-{table}"""
+EQUALLY = """**Equal tuning.** In these studies, FAUST, backprop and deep supervision have {search}, the same sampler, the
+same number of trials and the same validation images. The table shows the best accuracy in % of the validation images with
+one seed, and in brackets the number of trials that were measured. A recipe is chosen from these trials, and measured on test
+images, once all of them are there."""
 AT_THE_EDGE = """
 
 For these recipes, the best learning rate was the lowest or the highest that was tried, so a better one may exist outside
@@ -121,13 +118,15 @@ def handicap(cells: Cells, trials: Trials) -> str:
     pairs, studies = twins.with_disadvantage(cells), twins.studies_of(trials)
     if not pairs:
         return ""
-    alike = any(one["name"].endswith("/transformer") and one["trials"] == twin["trials"] for one, twin in pairs)
-    return HANDICAP.format(
-        twins=len(pairs),
-        fewer=sum(twin["trials"] < one["trials"] for one, twin in pairs),
-        shorter=sum(twins.has_shorter_trials(one, twin, studies) for one, twin in pairs),
-        transformers=TRANSFORMERS if alike else "",
-    )
+    fewer = sum(twin["trials"] < one["trials"] for one, twin in pairs)
+    shorter = sum(twins.has_shorter_trials(one, twin, studies) for one, twin in pairs)
+    counts = {"fewer trials than FAUST": fewer, "shorter trials": shorter}
+    had = "; ".join(f"{what}: {count} of {len(pairs)}" for what, count in counts.items() if count)
+    transformers = [(one, twin) for one, twin in pairs if one["name"].endswith("/transformer")]
+    sentences = [REGULARISATION, *([f"Twins with {had}."] if had else [])]
+    if transformers and all(one["trials"] == twin["trials"] for one, twin in transformers):
+        sentences.append(TRANSFORMERS)
+    return " ".join(sentences)
 
 
 def how_chosen(cells: Cells, trials: Trials) -> Iterator[str]:
@@ -139,14 +138,14 @@ def how_chosen(cells: Cells, trials: Trials) -> Iterator[str]:
     if edges := [cell["name"] for cell in tuned if twins.at_the_edge(twins.compared(cell, studies))]:
         yield AT_THE_EDGE.format(names=", ".join(edges))
     if equal := twins.equal_trials(trials):
-        yield EQUALLY.format(table=equal)
+        yield f"\n\n{filled([EQUALLY.format(search=SEARCH)])}\n\n{equal}"
     by_name = {cell["name"]: cell for cell in cells}
     for name, note in NOTES.items():
-        if name in names and _holds(name):
+        if name in names and _note_holds(name):
             yield f"\n\n{_note(note, by_name[name])}"
 
 
-def _holds(name: str) -> bool:
+def _note_holds(name: str) -> bool:
     """Whether the note on a recipe is true of the included recipes."""
     if name != "cifar10/mlp-mixup":
         return True

@@ -10,6 +10,7 @@ from faustnet.report.tables import markdown
 from faustnet.reproduce.best import LOCAL
 from faustnet.reproduce.best import TABLE as BEST
 from paragraphs import filled
+from stronger import SEARCH
 from trials import EQUAL, best_of
 from twins import Cells, Trials
 
@@ -25,7 +26,6 @@ ENDINGS = {
     "-mixup": "`-mixup` uses MixUp",
     "-wide": "`-wide` has layers of 3,000 units",
 }
-SEARCH = "the same search space (learning rate, weight decay, dropout, label smoothing, MixUp, cutout)"
 
 
 def section(cells: Cells, trials: Trials) -> str:
@@ -62,9 +62,9 @@ def _table(cells: Cells, *, mixed: bool) -> tuple[list[str], list[list[str]]]:
 
 
 def _tuning(arms: Cells) -> str:
-    if len(arms) == 1:
-        return "–"
-    return "equal" if twins.tuned_equally(arms) else "learning rate"
+    """Return what was tuned for the twins of a recipe, in the order of the columns where it differs."""
+    kinds = [(twin["tuning"] or "–").replace("-", " ") for twin in arms[1:]] or ["–"]
+    return kinds[0] if len(set(kinds)) == 1 else " / ".join(kinds)
 
 
 def tuning(cells: Cells, trials: Trials, *, equal: bool) -> list[str]:
@@ -95,17 +95,16 @@ def on_validation(cells: Cells, trials: Trials, *, has_deep: bool) -> list[str]:
         *([] if has_deep else [DEEP]),
         "The table shows the best accuracy in % on validation images, one seed each, and in brackets how many of the "
         f"{number} trials have been measured.",
-        *_smaller(cells, studies),
+        *_other_differences(cells, studies),
     ]
     return [filled(said), twins.equal_trials(trials, without=done)]
 
 
-def _smaller(cells: Cells, studies: dict[str, list[Trials]]) -> list[str]:
-    """Name the recipes whose difference to backprop is smaller in equal trials than above."""
+def _other_differences(cells: Cells, studies: dict[str, list[Trials]]) -> list[str]:
+    """Return a sentence about the differences to backprop in equal trials, beside those of the first table."""
     found = []
     for one, twin in twins.with_disadvantage(cells):
         if twin["role"] == "backprop" and one["name"] in studies:
-            mine, its = (100 * best_of(trials)["validation_accuracy"] for trials in studies[one["name"]][:2])
-            if abs(mine - its) < abs(one["mean"] - twin["mean"]):
-                found.append(f"{one['name']} ({signed(mine - its)})")
-    return [f"The difference to backprop is smaller than above for: {', '.join(found)}."] if found else []
+            faust, backprop = (100 * best_of(trials)["validation_accuracy"] for trials in studies[one["name"]][:2])
+            found.append(f"{one['name']} {signed(faust - backprop)} in place of {signed(one['mean'] - twin['mean'])}")
+    return [f"Difference to backprop here, in place of that in the first table: {', '.join(found)}."] if found else []

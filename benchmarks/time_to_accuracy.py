@@ -25,11 +25,15 @@ from faustnet.system.files import write_whole
 
 CHEAP = {"options.representatives_per_step": 1, "network.head": 192}  # fewer rows, and fewer channels in the heads
 ROOT = Path(__file__).parents[1]
-ARMS: dict[str, tuple[str, dict[str, Any]]] = {  # an included recipe, or a file in this repository, and changed settings
+ARMS: dict[str, tuple[str, dict[str, Any]]] = {  # a recipe of the package or a file, and changed settings
     "cnn": ("benchmarks/time_to_accuracy-cnn.toml", CHEAP),
     "cnn-backprop": ("benchmarks/time_to_accuracy-cnn-backprop.toml", {}),
     "cnn-large": ("best/cifar10/cnn-large", CHEAP | {"optimiser.learning_rate": 0.02}),
     "cnn-large-backprop": ("best/cifar10/cnn-large-backprop", {}),
+}
+COPIES = {  # files, by the recipes that they were copied from
+    "benchmarks/time_to_accuracy-cnn.toml": "best/cifar10/cnn",
+    "benchmarks/time_to_accuracy-cnn-backprop.toml": "best/cifar10/cnn-backprop",
 }
 WANTED = ("cnn:15", "cnn-backprop:18", "cnn-large:50", "cnn-large-backprop:58")
 

@@ -382,7 +382,7 @@ def test_another_file_is_written_under_the_lock_of_its_folder(
     out, steps = tmp_path / "other.safetensors", []
 
     @contextmanager
-    def lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    def lock(folder: Path, *, wait: float = 0) -> Iterator[None]:
         assert not out.exists()
         yield
         assert out.exists()
@@ -390,8 +390,36 @@ def test_another_file_is_written_under_the_lock_of_its_folder(
 
     monkeypatch.setattr(changing, "folder_lock", lock)
     changing.change_stored_model(run, lambda model: model.rename_class("3", "three"), torch.device("cpu"), out)
-    assert steps == [(tmp_path, True)]
+    assert steps == [(tmp_path, changing.PATIENCE)]
     assert "three" in Model.load(out).class_names
+
+
+def test_a_model_that_is_a_symbolic_link_is_replaced_under_the_lock_of_its_own_folder(run: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "model.safetensors").symlink_to(run / "model.safetensors")
+    as_it_was = (run / "model.safetensors").read_bytes()
+
+    def changed(model: Model) -> Model:
+        return model.rename_class("3", "three")
+
+    with folder_lock(linked), pytest.raises(FaustnetError, match=f"{linked} is in use by"):
+        changing.change_stored_model(linked / "model.safetensors", changed, torch.device("cpu"))
+    with folder_lock(run):  # which is not written to
+        changing.change_stored_model(linked / "model.safetensors", changed, torch.device("cpu"))
+    assert "three" in Model.load(linked / "model.safetensors").class_names
+    assert (run / "model.safetensors").read_bytes() == as_it_was
+
+
+def test_a_folder_that_stays_in_use_is_refused_for_other_files(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faustnet: Command
+) -> None:
+    monkeypatch.setattr(changing, "PATIENCE", 0)
+    with folder_lock(tmp_path):
+        answer = faustnet("rename-class", run, "3", "three", "--out", tmp_path / "other")
+    assert answer.code == 2
+    assert f"{tmp_path} is in use by process" in answer.sentence
+    assert not (tmp_path / "other").exists()
 
 
 def test_an_error_in_a_change_leaves_the_file_as_it_was(run: Path, tmp_path: Path) -> None:

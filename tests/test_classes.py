@@ -425,6 +425,12 @@ def test_the_distance_to_a_neighbour_is_that_of_unit_embeddings(whole: Run, digi
     assert list(neighbour_scores(model, few, [some])) == ["neighbour 1"], "a class has fewer than 50 images"
 
 
+def test_a_study_without_its_recipe_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faustnet.reproduce.jobs.shipped_recipes", lambda: ["tuned/mnist/backprop"])
+    with pytest.raises(FaustnetError, match="There is no recipe 'few-shot/omniglot/backprop'"):
+        RejectionJob("omniglot", "backprop", 0)
+
+
 def test_near_images_are_studied_with_the_best_recipes_and_their_twins() -> None:
     jobs = rejection_jobs(["cifar10"], 2)
     assert [(job.method, job.seed) for job in jobs] == [(name, seed) for seed in (0, 1) for name in COMPARED]

@@ -156,6 +156,17 @@ def shorter_embeddings(method: LocalMethod) -> None:
         layer.__class__ = ShorterLayer
 
 
+class ShorterCall(Layer):
+    def __call__(self, *rows: Tensor) -> tuple[Tensor, Tensor]:
+        passed, embedding = super().__call__(*rows)
+        return passed, embedding / 2
+
+
+def shorter_results(method: LocalMethod) -> None:
+    for layer in method.network:
+        layer.__class__ = ShorterCall
+
+
 def clamped(body: DenseBody, rows: Tensor) -> Tensor:
     return DenseBody.forward(body, rows).clamp_max(1)
 
@@ -179,7 +190,9 @@ def hook_of_outputs(method: LocalMethod) -> None:
         layer.body.linear.register_forward_hook(lambda module, inputs, output: output / 2)
 
 
-@pytest.mark.parametrize("change", [shorter_embeddings, replaced_forward, hook_of_gradients, masked_weight, hook_of_outputs])
+@pytest.mark.parametrize(
+    "change", [shorter_embeddings, shorter_results, replaced_forward, hook_of_gradients, masked_weight, hook_of_outputs]
+)
 def test_layers_of_the_package_may_be_changed_in_any_schedule(change: Callable[[LocalMethod], None]) -> None:
     """The wavefront computes unchanged layers of this kind as one."""
     layers = [lambda inputs: Layer(DenseBody(inputs, WIDTH), Linear(WIDTH, 5, bias=False))] * 3

@@ -80,7 +80,7 @@ def test_trials_and_readouts_are_shown_where_there_are_recipes() -> None:
     assert "| FAUST-prototype | 6 | 6 | 2, 3 |" in text
     assert "| Backpropagation | 6 | 12 | 3, not normalised |" in text
     assert "400 episodes" in text
-    assert "rotated by 90, 180 and 270" in text
+    assert "rotated by 90, 180 and 270" in " ".join(text.split())
     plain = {method: {**choice, "data": "omniglot"} for method, choice in CHOSEN.items()}
     assert "rotated by 90" not in few_shot_page.described(cells(), plain)
     assert "readouts" not in few_shot_page.described(cells(), {})

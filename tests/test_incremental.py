@@ -98,6 +98,11 @@ def test_fine_tuning_leaves_the_statistics_of_the_bodies() -> None:
     assert not {name for name in changed if ".body." in name}
     assert [layer.dropout for layer in tuned.method.network] == [layer.dropout for layer in model.method.network]
     assert not any(isinstance(module, growth.FixedBody) for module in tuned.method.modules())
+    for layer in wider.method.network:
+        layer.dropout = 0.0
+    wider.method.train()
+    for name, tensor in fine_tuned(wider, exemplars(DIGITS.train, 8, seed=0), seed=0).method.state_dict().items():
+        torch.testing.assert_close(tensor, after[name], msg=lambda text, name=name: f"{name}: {text}")
 
 
 @pytest.mark.parametrize("method", ["faust-representative", "faust-prototype"])

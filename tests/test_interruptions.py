@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import math
 import os
 import random
 import shutil
@@ -342,7 +343,7 @@ def test_one_at_a_time_has_a_lock_though_it_comes_and_goes(tmp_path: Path) -> No
 
     def work() -> None:
         for _ in range(50):
-            with folder_lock(tmp_path, wait=True):
+            with folder_lock(tmp_path, wait=math.inf):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 with pytest.raises(FaustnetError, match=f"process {os.getpid()} on"), folder_lock(tmp_path):

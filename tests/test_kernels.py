@@ -26,7 +26,7 @@ from faustnet.losses import (
 )
 from faustnet.nn import heads, kernels, layers, modules
 from faustnet.nn.batched import BatchedLinear, StackedParameter
-from faustnet.nn.bodies import ConvBody
+from faustnet.nn.bodies import ConvBody, DenseBody
 from faustnet.nn.heads import ConvHead
 from faustnet.nn.kernels import cache_key, contrastive
 from faustnet.nn.layers import Layer, scaled
@@ -541,6 +541,18 @@ def test_a_convolutional_layer_computes_means_with_its_feature_maps(residual: bo
         mine = torch.autograd.grad((embedding * weights.to(DEVICE)).sum(), list(layer.parameters()))
         for one, other in zip(mine, theirs, strict=True):
             assert relative(one, other) < 1e-3
+
+
+def test_a_linear_map_with_hooks_is_called(calls_of: Calls) -> None:
+    torch.manual_seed(0)
+    body, rows = DenseBody(20, 12).to(DEVICE), torch.randn(7, 20).to(DEVICE)
+    calls = calls_of("relu_norm")
+    body(rows)
+    assert len(calls) == 1
+    body.linear.register_forward_hook(lambda module, inputs, output: output + 1)
+    expected = functional.layer_norm((functional.linear(rows, body.linear.weight, body.linear.bias) + 1).relu(), (12,))
+    assert relative(body(rows), expected) < 1e-5
+    assert len(calls) == 1
 
 
 class LongEmbedding(Layer):

@@ -9,6 +9,7 @@ import pytest
 
 import class_counts
 import measurements
+from faustnet.runs.recipes import read_recipe
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,7 +24,8 @@ def best_run(path: Path, name: str, seed: int, accuracy: float, started: str) ->
     write(path, **about, environment={"started": started})
 
 
-def test_runs_are_counted_by_recipe(tmp_path: Path) -> None:
+def test_runs_are_counted_by_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measurements, "shipped_recipe", lambda name: {"method": "another one"})
     assert measurements.section(tmp_path) == ""
     for seed in range(2):
         best_run(tmp_path / f"best/mnist-mlp-{seed}.json", "mnist/mlp", seed, 0.99, "now")
@@ -42,6 +44,9 @@ def test_runs_are_counted_by_recipe(tmp_path: Path) -> None:
     assert "| best/cifar100/cnn-backprop | – | – | 1 |" in text
     assert "| benchmarks/time_to_accuracy-cnn.toml | – | – | 2 |" in text
     assert "| best/cifar10/cnn-backprop | – | – | 2 |" in text
+    copied = read_recipe(ROOT / "benchmarks/time_to_accuracy-cnn.toml")
+    monkeypatch.setattr(measurements, "shipped_recipe", lambda name: copied)
+    assert "| best/cifar10/cnn | – | – | 2 |" in measurements.section(tmp_path), "the file is a copy of it"
     assert "| benchmarks/predsim | 2 | – | – |" in text
     assert "| FAUST-representative tuplet | 2 + 2 |" in text
     assert "| Backpropagation | 1 |" in text

@@ -352,6 +352,10 @@ def test_a_loss_of_rows_that_is_not_averaged_is_refused(source: ImageSource) -> 
 def test_losses_that_only_train_step_would_use_are_refused() -> None:
     with pytest.raises(FaustnetError, match=r"Other must not override losses, .*: override layer_loss"):
         type("Other", (FaustRepresentative,), {"losses": lambda self, x, y: iter(())})
+    mixin = type("Mixin", (), {"losses": lambda self, x, y: iter(())})
+    with pytest.raises(FaustnetError, match="Other must not override losses"):
+        type("Other", (mixin, FaustRepresentative), {})
+    type("Same", (FaustRepresentative,), {"losses": FaustRepresentative.losses})
 
 
 def test_a_replaced_method_of_a_layer_is_called(source: ImageSource, projections: Count) -> None:

@@ -1,5 +1,6 @@
 import errno
 import tempfile
+import weakref
 from itertools import pairwise
 
 import pytest
@@ -51,6 +52,23 @@ def test_sequential_is_algorithm_1_written_out(name: str, source: ImageSource) -
                 rows = outputs.detach()
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+
+
+def test_embeddings_of_a_group_are_freed_before_the_next_group_is_computed(
+    source: ImageSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = started("faust-representative", source, NetworkSettings((24, 20, 16), 12))
+    monkeypatch.setattr(type(method), "loss_groups", lambda self, batch: [range(2), range(2, 3)])
+    seen: list[weakref.ref[torch.Tensor]] = []
+    for layer in method.network:
+        layer.register_forward_hook(lambda module, inputs, outputs: seen.append(weakref.ref(outputs[1])))
+    alive: list[list[bool]] = []
+    method.network[2].register_forward_pre_hook(lambda module, inputs: alive.append([one() is not None for one in seen]))
+    schedule = Sequential(method, source, OptimiserSettings("sgd").create())
+    schedule.enter(0)
+    schedule.begin(torch.arange(64).view(1, 64), torch.full((1,), 1e-3, dtype=torch.float64), 0)
+    schedule.step()
+    assert alive == [[False, False]]
 
 
 @pytest.mark.parametrize("name", LOCAL)

@@ -63,7 +63,7 @@ def test_the_readme_names_no_tuning_and_no_deep_supervision_where_nothing_differ
     assert "| mnist/mlp | 70.00 ± 0.10 | 68.00 ± 0.10 | +2.00 ± 0.23 |\n" in text
     assert "All numbers are means over 3 seeds." in words(text)
     assert "**This comparison favours FAUST.** Only the learning rate of the twins was tuned." in words(text)
-    assert "1 of these 2 twins had fewer trials than FAUST, and 0 had shorter ones." in words(text)
+    assert "chosen for FAUST. Twins with fewer trials than FAUST: 1 of 2." in words(text)
     for absent in ("eep supervision", "qual", "transformer", "*seeds*", "-mixup"):
         assert absent not in text
 
@@ -81,9 +81,19 @@ def test_the_readme_marks_equal_tuning_and_seeds_where_they_differ() -> None:
     assert "means over" not in text
     assert "the same number of trials, 10 each." in words(text)
     assert "**With *learning rate*, the comparison favours FAUST.**" in words(text)
-    assert "1 of these 1 twins had fewer" in words(text), "others are tuned equally"
+    assert "Twins with fewer trials than FAUST: 1 of 1." in words(text), "others are tuned equally"
     assert words(text).count("*Deep supervision* has") == 1
     assert "`-plain` uses no augmentation." in words(text)
+
+
+def test_the_readme_says_what_was_tuned_for_each_twin_where_it_differs() -> None:
+    mixed = arms("cifar10/cnn", ALL, "equal")
+    mixed[2]["tuning"] = RATE
+    unknown = [{**cell, "tuning": None} for cell in arms("mnist/cnn")]
+    text = stronger_in_short.section([*EQUAL_MLP, *mixed, *unknown], [])
+    rows = {line.split(" | ")[0][2:]: line for line in text.splitlines() if line.startswith("| ")}
+    tuned = {name: rows[name].split(" | ")[6] for name in ("cifar10/mlp", "cifar10/cnn", "mnist/cnn")}
+    assert tuned == {"cifar10/mlp": "equal", "cifar10/cnn": "equal / learning rate", "mnist/cnn": "–"}
 
 
 def test_the_readme_says_of_nothing_that_it_favours_faust_if_all_is_tuned_equally() -> None:
@@ -106,10 +116,10 @@ def test_recipes_leave_the_validation_table_of_the_readme_when_all_their_arms_ar
     assert before.endswith("| cifar100/mlp | 30 | 70.00 (2) | 69.00 (2) | 71.00 (1) |")
     assert mlp in before
     assert "the same 2 trials. *Deep supervision* has" in words(before), "it is not in the first table"
-    assert "The difference to backprop is smaller than above for: cifar10/mlp (+1.00)." in words(before)
+    assert words(before).count("cifar10/mlp +1.00 in place of +2.00.") == 1
     partly = stronger_in_short.section([*ONLY_RATE, *arms("cifar10/mlp", BOTH, "equal")], trials)
     assert mlp in partly, "deep supervision is missing"
-    assert "smaller than above" not in partly
+    assert "in place of" not in partly
     one = stronger_in_short.section([*ONLY_RATE, *EQUAL_MLP], trials)
     assert mlp not in one
     assert "| cifar100/mlp | 30 |" in one
@@ -125,14 +135,18 @@ def test_shorter_trials_are_counted_where_every_trial_of_the_twin_is_shorter() -
         trials = [trial("cifar10/mlp", 0.7), trial("cifar10/mlp-backprop", 0.6, 10)]
         trials.append(trial("cifar10/mlp-backprop", 0.5, longest))
         trials.append(trial("cifar10/mlp-backprop", 0.5, 90, tuning="equal"))
-        assert f"and {shorter} had shorter ones." in words(stronger.handicap(cells, trials))
+        assert ("Twins with shorter trials: 1 of 1." in words(stronger.handicap(cells, trials))) == shorter
     assert not stronger.handicap(EQUAL_MLP, [])
 
 
-@pytest.mark.parametrize(("trials", "said"), [((4, 4), True), ((4, 2), False)])
-def test_transformers_are_an_exception_if_they_have_equally_many_trials(trials: tuple[int, int], said: bool) -> None:
-    cells = [*ONLY_RATE, *arms("sst2/transformer", trials=trials)]
-    assert ("The transformers are an exception" in words(stronger.section(cells, []))) == said
+@pytest.mark.parametrize(
+    ("trials", "others", "said"), [((4, 4), (3, 3), True), ((4, 2), (3, 2), False), ((4, 4), (9, 2), False)]
+)
+def test_all_transformers_have_as_many_trials_as_their_twins_if_it_is_said(
+    trials: tuple[int, int], others: tuple[int, int], said: bool
+) -> None:
+    cells = [*ONLY_RATE, *arms("sst2/transformer", trials=trials), *arms("cifar10/transformer", trials=others)]
+    assert ("The transformers and their twins had the same number" in words(stronger.section(cells, []))) == said
     assert "trials on texts" in words(stronger.section(cells, []))
     assert "trials on texts" not in words(stronger.section(ONLY_RATE, []))
 

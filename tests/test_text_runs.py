@@ -6,6 +6,7 @@ import random
 import runpy
 import shutil
 import string
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,11 @@ def test_a_training_on_other_texts_needs_no_settings_of_the_tokeniser(folder: Pa
     assert second.tokeniser == first.model().tokeniser is not None
     assert second.vocabulary > DataSettings().vocabulary + 1
     assert second.read_data().train.shape == second.shape
+    again = tomllib.loads((tmp_path / "second" / "recipe.toml").read_text())
+    assert (again["data"]["tokens"], again["data"]["vocabulary"]) == (second.shape[0], second.vocabulary - 1)
+    package.train(again, tmp_path / "again", device="cpu")
+    again["data"] |= {"tokens": 0, "vocabulary": DataSettings().vocabulary}  # as earlier versions wrote it
+    package.train(again, tmp_path / "earlier", device="cpu")
 
 
 @pytest.mark.parametrize(

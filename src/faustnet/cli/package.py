@@ -123,8 +123,8 @@ def bench(
     starts: Annotated[
         int,
         typer.Option(
-            help="Number of process starts for steps and convolutions, and of trainings of each kind for training. The "
-            "file has the median and the slowest time."
+            help="Number of measurements of each case of steps and convolutions, in new processes, and of each run of "
+            "training. The median and the slowest time are reported."
         ),
     ] = 1,
     device: Device = "auto",

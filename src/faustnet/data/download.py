@@ -1,6 +1,7 @@
 """Downloads of the built-in data sets. A file appears under its name only when it is complete and its checksum is right."""
 
 import hashlib
+import math
 import os
 import shutil
 import tarfile
@@ -40,7 +41,7 @@ def fetch(urls: Sequence[str], md5: str, path: Path) -> None:
     downloading to the same folder, wait for it. An existing file is used as it is."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with folder_lock(path.parent, wait=True):
+        with folder_lock(path.parent, wait=math.inf):
             remove_partials(path)
             reasons = [] if path.exists() else _download(urls, md5, path)
     except OSError as error:
@@ -124,7 +125,7 @@ def unpack_folder(archive: Path, md5: str, folder: Path, names: Sequence[str]) -
         with archive.open("rb") as file:
             if hashlib.file_digest(file, "md5").hexdigest() != md5:
                 raise tarfile.TarError("its checksum is wrong")
-        with folder_lock(folder.parent, wait=True):
+        with folder_lock(folder.parent, wait=math.inf):
             remove_partials(folder)
             _unpack(archive, folder, names)
     except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:

@@ -1,6 +1,7 @@
 """Omniglot: 1,623 handwritten characters of 50 alphabets, each drawn once by 20 people, in torchvision's layout."""
 
 import hashlib
+import math
 import re
 import shutil
 import tempfile
@@ -142,7 +143,7 @@ def _unpack(folder: Path, part: Part, url: str) -> None:
         with archive.open("rb") as file:
             if hashlib.file_digest(file, "md5").hexdigest() != part.md5:
                 raise zipfile.BadZipFile("its checksum is wrong")
-        with folder_lock(folder, wait=True):
+        with folder_lock(folder, wait=math.inf):
             remove_partials(folder / part.folder)
             if not (folder / part.folder).is_dir():  # otherwise another process has unpacked it
                 _extract(archive, folder, part)

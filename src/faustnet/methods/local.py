@@ -27,7 +27,7 @@ class LocalMethod(Method):
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         require(
-            "losses" not in vars(cls),
+            cls.losses is LocalMethod.losses,
             f"{cls.__name__} must not override losses, which schedules do not call: override layer_loss, the loss of one "
             "layer, or derive the class from Method.",
         )
@@ -92,11 +92,11 @@ class LocalMethod(Method):
         return [range(number, number + 1) for number in range(len(self.network))]
 
     def layer_loss(self, number: int, rows: Structure, y: Tensor) -> tuple[Structure, Tensor]:
-        """Pass rows through one layer, numbered from 0, and return what it passes on and its loss. Do not reshape the loss:
-        its backward pass would have more operations. (R, …), (B,) → (R, …), () or (1,)
+        """Pass rows through one layer, numbered from 0, and return what it passes on and its loss. (R, …), (B,) → (R, …),
+        () or (1,)
 
-        Overriding it is optional, too, for a loss that needs more than the embedding; batches are then not divided among
-        ranks.
+        A loss that needs more than the embedding may override this method. Batches are then not divided among ranks. A loss
+        that is reshaped costs some time, because its gradient is then multiplied by 1.
         """
         passed, embedding = self.network[number](rows)
         return passed, self.embedding_loss(embedding, y, number)

@@ -52,7 +52,7 @@ class ConvHead(nn.Module):
         """(R, channels, h, w) → (R, embedding)"""
         if self.first is not None and self.second is not None:
             maps = self.first(average_pool(maps, self.side))
-            with_kernel = self.training and has_triton(maps.device) and is_plain(self.second)
+            with_kernel = has_triton(maps.device) and is_plain(self.second)
             features = self.second.averaged(maps) if with_kernel else pixel_mean(self.second(maps))
         else:
             features = pixel_mean(maps)

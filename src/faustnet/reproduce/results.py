@@ -1,6 +1,7 @@
 """Results of jobs, one small file each, and the tables made from them."""
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ def writing_to(out: Path) -> Iterator[None]:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FaustnetError(f"{out} could not be written to ({error.strerror}): choose another --out.") from None
-    with folder_lock(out, wait=True):
+    with folder_lock(out, wait=math.inf):
         yield
 
 

@@ -11,13 +11,13 @@ import torch
 
 from faustnet.data import TextSettings
 from faustnet.data.images import described
-from faustnet.data.tokens import LARGEST_VOCABULARY
+from faustnet.data.tokens import LARGEST_VOCABULARY, Tokeniser
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import Method
 from faustnet.methods.start import start_from
 from faustnet.runs.folder import MODEL, START, Run
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import DataSettings, Recipe, StartSettings, as_table, recipe_from
+from faustnet.runs.recipes import Recipe, StartSettings, as_table, recipe_from
 
 
 def complete_recipe(table: Mapping[str, Any], begun: Recipe | None = None) -> Recipe:
@@ -46,27 +46,32 @@ def complete_recipe(table: Mapping[str, Any], begun: Recipe | None = None) -> Re
             value == network[key],
             f"network.{key} must be {network[key]}, as in the model to start from, {name}, got {value}: leave it out.",
         )
-    same_data = table.get("dataset", known.dataset) == known.dataset
+    data = known.data if table.get("dataset", known.dataset) == known.dataset else Recipe().data
+    if tokeniser is not None:
+        _check_stated(table.get("data", {}), tokeniser)
+        data = replace(data, tokens=tokeniser.length, vocabulary=max(data.vocabulary, tokeniser.vocabulary - 1))
     defaults = Recipe(
         dataset=known.dataset,
-        data=known.data if same_data else Recipe().data,
+        data=data,
         method=known.method,
         options=known.options,
         network=known.network,
         prediction=known.prediction,
         start=StartSettings(_absolute(name), digest),
     )
-    recipe = recipe_from(table, defaults)
-    if tokeniser is not None:
-        stated = table.get("data", {})
-        _stated_text(recipe.data, stated).check_tokeniser(tokeniser, "the model to start from")
-    return recipe
+    return recipe_from(table, defaults)
 
 
-def _stated_text(data: DataSettings, stated: Mapping[str, Any]) -> TextSettings:
-    """Return only those settings of the tokeniser that a table states."""
-    kept = {key: getattr(data, key) for key in ("tokens", "vocabulary") if key in stated}
-    return TextSettings(**{"vocabulary": LARGEST_VOCABULARY, **kept})
+def _check_stated(stated: Mapping[str, Any], tokeniser: Tokeniser) -> None:
+    """Refuse settings of texts that would have no effect, because they get the tokeniser of the model to start from. The
+    default values are accepted: they are in the recipes of earlier versions."""
+    usual = Recipe().data
+    kept = {
+        key: stated[key] for key in ("tokens", "vocabulary") if stated.get(key, getattr(usual, key)) != getattr(usual, key)
+    }
+    data = recipe_from({"data": kept}).data if kept else usual
+    text = TextSettings(tokens=data.tokens, vocabulary=kept.get("vocabulary", LARGEST_VOCABULARY))
+    text.check_tokeniser(tokeniser, "the model to start from")
 
 
 def model_file(path: Path) -> Path:

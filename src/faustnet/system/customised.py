@@ -1,5 +1,7 @@
 """Detection of modules with hooks or replaced methods."""
 
+from inspect import getattr_static
+
 import torch
 from torch import nn
 from torch.nn.modules import module as calls
@@ -28,8 +30,9 @@ def has_gradient_hooks(module: nn.Module) -> bool:
 
 
 def overrides_methods(module: nn.Module, base: type[nn.Module]) -> bool:
-    """Return whether the module's class, derived from a base class, replaces one of its methods or properties. A constructor
-    does not count."""
+    """Return whether the module's class, derived from a base class, replaces a method or a property that the base class has
+    or inherits. Of the special methods, only `__call__` counts."""
     derived = type(module).__mro__[: type(module).__mro__.index(base)]
-    names = {name for kind in derived for name in vars(kind)} - {"__init__"}
-    return any(callable(found) or isinstance(found, property) for found in (vars(base).get(name) for name in names))
+    names = {name for kind in derived for name in vars(kind) if not name.startswith("__") or name == "__call__"}
+    replaced = (getattr_static(base, name, None) for name in names)
+    return any(callable(found) or isinstance(found, property) for found in replaced)

@@ -1,5 +1,6 @@
 """Locks on folders that only one process at a time may write to."""
 
+import math
 import os
 import socket
 from collections.abc import Iterator
@@ -18,8 +19,9 @@ class FolderLockedError(FaustnetError):
 
 
 @contextmanager
-def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of a folder. If another process holds it, wait, or raise an error that names that process.
+def folder_lock(folder: Path, *, wait: float = 0) -> Iterator[None]:
+    """Hold the lock of a folder. If another process holds it for longer than `wait` seconds, raise an error that names that
+    process.
 
     The operating system releases the lock when the process ends, however it ends. A lock file that a killed process has left
     behind locks nothing.
@@ -27,7 +29,7 @@ def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
     path = folder / LOCK
     lock = FileLock(path)  # becomes a SoftFileLock, whose file is the lock, where the file system has no locks
     try:
-        lock.acquire(blocking=wait)
+        lock.acquire(timeout=-1 if wait == math.inf else wait)
     except Timeout:
         ended = f"; if that process has been killed, delete {path}" if isinstance(lock, SoftFileLock) else ""
         raise FolderLockedError(

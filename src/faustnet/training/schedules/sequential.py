@@ -123,6 +123,7 @@ class Sequential(Schedule):
                 embeddings.append(embedding)
                 del embedding
             yield self._loss(embeddings, y, group.stop)
+            del embeddings  # before the next group is computed
 
     def _passed_on(self, passed: Structure, number: int) -> Structure:
         """Return the input of the layer after a layer, which may be in another process."""
