@@ -49,7 +49,7 @@ class MeasurementCache:
 
     def clear(self) -> None:
         """Remove the measurements that were used, because their benchmark is complete, and those of the same module with the
-        same input but other code. Those of other benchmarks stay."""
+        same input by other code or on another machine. Those of other benchmarks stay."""
         done = [_input(key) for key, _ in self.used]
         self.earlier = [(key, found) for key, found in self.earlier if _input(key) not in done]
         self.used = []

@@ -14,7 +14,7 @@ from faustnet.data import DATASETS, TEXT_SETS, DataSet
 from faustnet.errors import FaustnetError, require, unknown
 from faustnet.methods import METHODS, build
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe, kinds_of_recipes, recipe_from, shipped_recipe, shipped_recipes
+from faustnet.runs.recipes import Recipe, recipe_from, shipped_recipe, shipped_recipes
 
 DEFAULT = "default"
 FAMILIES = ("paper", "tuned", DEFAULT)
@@ -119,9 +119,11 @@ def check_known(what: str, names: Iterable[str], known: Collection[str]) -> None
 
 
 def check_shipped(name: str) -> None:
-    """Refuse a recipe that does not come with the package."""
-    if name not in shipped_recipes():
-        raise unknown("recipe", name, shipped_recipes(), shown=kinds_of_recipes())
+    """Refuse a study whose recipe does not come with the package."""
+    require(
+        name in shipped_recipes(),
+        f"There is no recipe {name!r} in this version, which the study trains: choose other methods or data sets.",
+    )
 
 
 def on_validation(recipe: Recipe) -> Recipe:
