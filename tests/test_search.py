@@ -169,6 +169,21 @@ def test_few_images_are_scored_at_once_if_there_are_many_classes(monkeypatch: py
     assert len(chunks(Three(), method)) == 3  # type: ignore[arg-type]
 
 
+def test_on_a_cpu_fewer_images_are_scored_at_once_if_their_feature_maps_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Many:
+        labels = torch.zeros(300, dtype=torch.long)
+
+    network = NetworkSettings((4, 4), 8, kind="vgg", head=4)
+    method = build("faust-representative", (1, 16, 16), CLASSES, network, {})
+    assert method.network.peak_values == 4 * 16 * 16
+    monkeypatch.setattr(evaluation, "CPU_VALUES", 100 * 4 * 16 * 16)
+    assert [len(part) for part in chunks(Many(), method)] == [100, 100, 100]  # type: ignore[arg-type]
+    monkeypatch.setattr(evaluation, "CPU_VALUES", 1)
+    assert len(chunks(Many(), method)[0]) == evaluation.CPU_LEAST  # type: ignore[arg-type]
+    monkeypatch.setattr(evaluation, "MAX_VALUES", 2 * 4 * 16 * 16)
+    assert len(chunks(Many(), method)[0]) == 2  # type: ignore[arg-type]
+
+
 def test_decisions_weigh_the_voters() -> None:
     votes = torch.tensor([[[0.0, 2.0]], [[3.0, 0.0]]])
     assert decisions_from(votes, [1.0, 1.0]).classes.tolist() == [0]
