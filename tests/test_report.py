@@ -27,6 +27,7 @@ from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS
 from faustnet.methods.goodness import GoodnessMethod
 from faustnet.methods.trifecta import Trifecta
+from faustnet.nn import network as network_module
 from faustnet.nn.architectures import NetworkSettings
 from faustnet.report import citation
 from faustnet.report.charts import draw_charts
@@ -39,7 +40,6 @@ from faustnet.runs.folder import Run
 from faustnet.runs.model import Model
 from faustnet.runs.pictures import Pictures
 from faustnet.runs.recipes import recipe_from
-from faustnet.training import evaluation
 from faustnet.training.evaluation import evaluate, evaluating
 
 CPU = torch.device("cpu")
@@ -194,7 +194,7 @@ class Answering:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_layer_embeddings_of_every_method(name: str, digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "CPU_CHUNK", 100)
+    monkeypatch.setattr(network_module, "CPU_ROWS", 100)
     network = asdict(fitting(name, NetworkSettings(**NETWORK)))
     model = Model.fresh(recipe_from({"method": name, "network": network}), digits.train, digits.class_names)
     found = layer_embeddings(model, digits.test)

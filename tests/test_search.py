@@ -12,7 +12,7 @@ from torch import Tensor
 from faustnet.losses import soft_minimum
 from faustnet.methods import METHODS, PredictionSettings, build
 from faustnet.methods.faust import Faust
-from faustnet.nn import search
+from faustnet.nn import network, search
 from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.references import References, known_score, reference_scores
 from faustnet.nn.search import MANY, Decisions, decisions_from, nearest_classes
@@ -173,14 +173,14 @@ def test_on_a_cpu_fewer_images_are_scored_at_once_if_their_feature_maps_are_larg
     class Many:
         labels = torch.zeros(300, dtype=torch.long)
 
-    network = NetworkSettings((4, 4), 8, kind="vgg", head=4)
-    method = build("faust-representative", (1, 16, 16), CLASSES, network, {})
+    settings = NetworkSettings((4, 4), 8, kind="vgg", head=4)
+    method = build("faust-representative", (1, 16, 16), CLASSES, settings, {})
     assert method.network.peak_values == 4 * 16 * 16
-    monkeypatch.setattr(evaluation, "CPU_VALUES", 100 * 4 * 16 * 16)
+    monkeypatch.setattr(network, "CPU_VALUES", 100 * 4 * 16 * 16)
     assert [len(part) for part in chunks(Many(), method)] == [100, 100, 100]  # type: ignore[arg-type]
-    monkeypatch.setattr(evaluation, "CPU_VALUES", 1)
-    assert len(chunks(Many(), method)[0]) == evaluation.CPU_LEAST  # type: ignore[arg-type]
-    monkeypatch.setattr(evaluation, "MAX_VALUES", 2 * 4 * 16 * 16)
+    monkeypatch.setattr(network, "CPU_VALUES", 1)
+    assert len(chunks(Many(), method)[0]) == network.CPU_LEAST  # type: ignore[arg-type]
+    monkeypatch.setattr(network, "MAX_VALUES", 2 * 4 * 16 * 16)
     assert len(chunks(Many(), method)[0]) == 2  # type: ignore[arg-type]
 
 

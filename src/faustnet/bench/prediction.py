@@ -12,10 +12,11 @@ from faustnet.bench.steps import Case, Step, microseconds
 from faustnet.data import load_data
 from faustnet.methods import Faust, Method, build
 from faustnet.nn.architectures import NetworkSettings
+from faustnet.nn.network import CPU_ROWS, GPU_ROWS
 from faustnet.nn.precision import matmul_precision
 from faustnet.runs.recipes import recipe_from
 from faustnet.runs.session import set_up
-from faustnet.training.evaluation import CPU_CHUNK, GPU_CHUNK, early_exits, evaluating
+from faustnet.training.evaluation import early_exits, evaluating
 
 PREDICTED = 10_000  # images
 NAMES = {"backprop": "backprop_ms", "faust-representative": "faust_ms", "forward-forward": "forward_forward_ms"}
@@ -26,7 +27,7 @@ def measure(widths: tuple[int, ...], embedding: int, device: torch.device, secon
     torch.manual_seed(0)
     case = Case()
     rows = torch.randn(PREDICTED, case.inputs, 1, 1, device=device)
-    chunks = rows.split(GPU_CHUNK if device.type == "cuda" else CPU_CHUNK)
+    chunks = rows.split(GPU_ROWS if device.type == "cuda" else CPU_ROWS)
     shape, settings = (case.inputs, 1, 1), NetworkSettings(widths, embedding)
     methods = {name: build(name, shape, case.classes, settings, {}).to(device) for name in NAMES}
     for method in methods.values():

@@ -74,7 +74,7 @@ class FFCM(LocalMethod):
         return marginal_contrastive_loss(embedding, y, self.margins[layers], self.temperature)
 
     def finish(self, train: Source) -> None:
-        self.read_out.fit(over_all(train, self._features), train.labels, WEIGHT_DECAY)
+        self.read_out.fit(over_all(train, self._features, self.network), train.labels, WEIGHT_DECAY)
 
     def scores(self, x: Tensor) -> Tensor:
         return self.read_out(self._features(x)).unsqueeze(0)

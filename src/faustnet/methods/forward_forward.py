@@ -85,4 +85,4 @@ class ForwardForward(GoodnessMethod, LocalMethod):
 
     def finish(self, train: Source) -> None:
         if self.read_out:
-            self.read_out.fit(over_all(train, self._activity), train.labels, WEIGHT_DECAY)
+            self.read_out.fit(over_all(train, self._activity, self.network), train.labels, WEIGHT_DECAY)

@@ -6,9 +6,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from faustnet.nn.network import Network
 from faustnet.nn.structure import Structure, map_tensors
 
-IMAGES_AT_ONCE = 1024  # when all training images are processed
+IMAGES_AT_ONCE = 1024  # when all training images are processed, at most
 
 
 class Source(Protocol):
@@ -31,10 +32,15 @@ class Source(Protocol):
         ...
 
 
-def over_all(train: Source, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply a function to all training images, some at a time. (b, …) → (b, d) gives (n, d)"""
+def over_all(train: Source, function: Callable[[Tensor], Tensor], network: Network) -> Tensor:
+    """Apply a function that computes a network to all training images, some at a time. (b, …) → (b, d) gives (n, d)"""
     everything = torch.arange(len(train.labels), device=train.labels.device)
-    return torch.cat([function(train.plain(chunk)) for chunk in everything.split(IMAGES_AT_ONCE)])
+    return torch.cat([function(train.plain(chunk)) for chunk in in_parts(everything, network)])
+
+
+def in_parts(positions: Tensor, network: Network) -> Sequence[Tensor]:
+    """Return positions of training images in parts that a network computes at once. (n,)"""
+    return positions.split(min(IMAGES_AT_ONCE, network.rows_at_once(positions.device)))
 
 
 def some_positions(train: Source, most: int) -> Tensor:

@@ -10,7 +10,7 @@ from faustnet.losses import paired_squared_distances, triplet_loss, tuplet_loss
 from faustnet.methods.faust import Faust
 from faustnet.methods.local import LocalMethod
 from faustnet.methods.mixup import check_label_smoothing
-from faustnet.methods.source import IMAGES_AT_ONCE, Source, join_rows
+from faustnet.methods.source import Source, in_parts, join_rows
 from faustnet.methods.stepping import not_prepared
 from faustnet.nn.network import Network
 from faustnet.nn.references import ClassIndex
@@ -68,7 +68,7 @@ class FaustVanilla(Faust, LocalMethod):
     def _mean_embeddings(self, train: Source, positions: Tensor) -> list[Tensor]:
         """Return the mean embedding of these images in each layer, (e_i,)."""
         sums: list[Tensor] = []
-        for chunk in positions.to(train.labels.device).split(IMAGES_AT_ONCE):
+        for chunk in in_parts(positions.to(train.labels.device), self.network):
             embedded = [embedding.sum(dim=0) for embedding in self.network.embeddings(train.plain(chunk))]
             sums = [a + b for a, b in zip(sums, embedded, strict=True)] if sums else embedded
         return [total / len(positions) for total in sums]

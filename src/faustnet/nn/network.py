@@ -18,6 +18,10 @@ from faustnet.nn.structure import Structure, activation, detached, tensors
 from faustnet.system.randomness import unchanged_generators
 
 LOSSES_AT_ONCE = 4  # layers, at most, whose losses are computed together
+CPU_ROWS, GPU_ROWS = 2000, 10_000  # computed at once in evaluation mode, at most
+MAX_VALUES = 2**28  # values of these rows in one module, at most
+CPU_VALUES = 2**21  # the same on a CPU, where larger tensors, which its caches do not hold, take up to twice as long
+CPU_LEAST = 16  # rows computed at once on a CPU, if MAX_VALUES allows it: with fewer, products are slow
 
 
 class Network(nn.Module):
@@ -131,8 +135,15 @@ class Network(nn.Module):
 
     @property
     def peak_values(self) -> int:
-        """Largest number of values that one row takes up in any module; prediction chooses its batch size by it."""
+        """Largest number of values that one row takes up in any module."""
         return max(1, *(max(values) for values in self._output_values))
+
+    def rows_at_once(self, device: torch.device) -> int:
+        """Return the number of rows that are computed at once in evaluation mode on this device."""
+        usual, values = GPU_ROWS if device.type == "cuda" else CPU_ROWS, self.peak_values
+        if device.type == "cpu":
+            usual = min(usual, max(CPU_LEAST, CPU_VALUES // values))
+        return max(1, min(usual, MAX_VALUES // values))
 
     @cached_property
     def _output_values(self) -> list[list[int]]:

@@ -14,11 +14,7 @@ from faustnet.methods import Faust, Method, Source, evaluating
 from faustnet.nn.references import score_margin
 from faustnet.nn.search import Decisions
 
-CPU_CHUNK, GPU_CHUNK = 2000, 10_000  # images scored at once, at most
-MAX_VALUES = 2**28  # values of these images in one layer, at most
-CPU_VALUES = 2**21  # the same on a CPU, where larger tensors, which its caches do not hold, take up to 1.7 times as long
-CPU_LEAST = 16  # images scored at once on a CPU, if MAX_VALUES allows it: with fewer, products are slow
-MAX_SCORES = 2**22  # their scores by one voter, at most
+MAX_SCORES = 2**22  # of images that are scored at once, by one voter, at most
 FEWEST, MOST = 2, 5  # predictions that are timed: few if they take
 TIMED_SECONDS = 0.1  # together, because other work on the machine changes long times less
 LBFGS_ITERATIONS = 100
@@ -221,11 +217,8 @@ def threshold_accepting(scores: Tensor, accept: float) -> float:
 
 def chunks(images: Source, method: Method) -> Sequence[Tensor]:
     """Return the positions of all images in chunks whose size depends on the device and on the largest layer."""
-    device, values = images.labels.device, method.network.peak_values
-    usual = GPU_CHUNK if device.type == "cuda" else CPU_CHUNK
-    if device.type == "cpu":
-        usual = min(usual, max(CPU_LEAST, CPU_VALUES // values))
-    size = max(1, min(usual, MAX_VALUES // values, MAX_SCORES // method.classes))
+    device = images.labels.device
+    size = max(1, min(method.network.rows_at_once(device), MAX_SCORES // method.classes))
     return torch.arange(len(images.labels), device=device).split(size)
 
 
