@@ -20,7 +20,7 @@ from faustnet.training.schedules.base import Schedule, local
 from faustnet.training.schedules.feed import feed_from
 from faustnet.training.schedules.step_graph import buffers_in_place
 
-CHUNK = 1024  # images processed at once when activations are cached
+CHUNK = 1024  # images processed at once when activations are cached, at most
 
 
 class Greedy(Schedule):
@@ -110,7 +110,7 @@ class Greedy(Schedule):
         everything = torch.arange(len(self.train.labels), device=self.device)
         cache: Structure = None
         done = 0
-        for chunk in everything.split(CHUNK):
+        for chunk in everything.split(min(CHUNK, self.method.network.rows_at_once(self.device))):
             passed, _ = layer(self._rows(chunk))
             variants = len(activation(passed)) // len(chunk)
             if variants > 1:
