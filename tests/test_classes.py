@@ -427,7 +427,7 @@ def test_the_distance_to_a_neighbour_is_that_of_unit_embeddings(whole: Run, digi
 
 def test_a_study_without_its_recipe_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("faustnet.reproduce.jobs.shipped_recipes", lambda: ["tuned/mnist/backprop"])
-    with pytest.raises(FaustnetError, match="There is no recipe 'few-shot/omniglot/backprop'"):
+    with pytest.raises(FaustnetError, match="This version has no recipe 'few-shot/omniglot/backprop'"):
         RejectionJob("omniglot", "backprop", 0)
 
 

@@ -346,7 +346,7 @@ def test_reproduce_writes_a_row_for_every_task_and_method(
     words = ("reproduce", "few-shot", "--methods", "faust-prototype,backprop", "--episodes", "20", "--seeds", "2")
     other = faustnet("reproduce", "few-shot", "--methods", "faust-representative", "--out", tmp_path / "out")
     assert other.code == 2
-    assert "There is no recipe 'few-shot/omniglot/faust-representative' in this version" in other.sentence
+    assert "This version has no recipe 'few-shot/omniglot/faust-representative'" in other.sentence
     answer = faustnet(*words, "--out", tmp_path / "out", "--data-dir", small_omniglot, "--device", "cpu")
     assert answer.code == 0, answer.err
     cells = json.loads((tmp_path / "out/few-shot.json").read_text())

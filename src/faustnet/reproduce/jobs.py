@@ -122,7 +122,7 @@ def check_shipped(name: str) -> None:
     """Refuse a study whose recipe does not come with the package."""
     require(
         name in shipped_recipes(),
-        f"There is no recipe {name!r} in this version, which the study trains: choose other methods or data sets.",
+        f"This version has no recipe {name!r}, which the study needs: choose other methods or data sets.",
     )
 
 
