@@ -109,6 +109,11 @@ def test_a_training_from_a_model_of_texts_keeps_its_tokeniser(
         package.train(further, tmp_path / "run", device="cpu")
 
 
+def test_a_table_that_is_none_is_refused_in_a_sentence(folder: Path, run: Run, tmp_path: Path) -> None:
+    with pytest.raises(FaustnetError, match="data"):
+        package.train(recipe(folder, data=16, start={"model": str(run.folder)}), tmp_path / "run", device="cpu")
+
+
 def test_a_training_on_other_texts_needs_no_settings_of_the_tokeniser(folder: Path, tmp_path: Path) -> None:
     draw = random.Random(0)
     words = ["".join(draw.choices(string.ascii_lowercase, k=7)) for _ in range(3000)]

@@ -27,7 +27,7 @@ from faustnet.reproduce.jobs import (
     check_shipped,
     on_validation,
     recipe_name,
-)  # fmt: skip
+)
 from faustnet.reproduce.results import Cells, ResultTable, grouped, method_titles, percent
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import Recipe, changed, recipe_from, shipped_recipe

@@ -62,9 +62,11 @@ def complete_recipe(table: Mapping[str, Any], begun: Recipe | None = None) -> Re
     return recipe_from(table, defaults)
 
 
-def _check_stated(stated: Mapping[str, Any], tokeniser: Tokeniser) -> None:
+def _check_stated(stated: Any, tokeniser: Tokeniser) -> None:
     """Refuse settings of texts that would have no effect, because they get the tokeniser of the model to start from. The
     default values are accepted: they are in the recipes of earlier versions."""
+    if not isinstance(stated, Mapping):
+        return  # `recipe_from` refuses it
     usual = Recipe().data
     kept = {
         key: stated[key] for key in ("tokens", "vocabulary") if stated.get(key, getattr(usual, key)) != getattr(usual, key)
