@@ -1,7 +1,7 @@
 """Every Triton kernel against its formula: on a GPU where there is one, otherwise on the CPU in Triton's interpreter."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,7 @@ from faustnet.nn.bodies import ConvBody, DenseBody
 from faustnet.nn.heads import ConvHead
 from faustnet.nn.kernels import cache_key, contrastive
 from faustnet.nn.layers import Layer, scaled
+from faustnet.nn.precision import matmul_precision
 from faustnet.nn.side_stream import SideStream
 from faustnet.nn.structure import Structure
 from faustnet.training.optimisers import OptimiserSettings, base, muon
@@ -56,6 +57,13 @@ def calls_of(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return calls
 
     return count
+
+
+@pytest.fixture
+def float32_products() -> Iterator[None]:
+    """cuDNN computes convolutions in TF32 otherwise."""
+    with matmul_precision("float32"):
+        yield
 
 
 def test_the_key_of_tritons_cache_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,6 +524,7 @@ def test_the_kernel_of_the_mean_of_batch_norm_is_the_formula(shape: tuple[int, .
         assert relative(one, other) < 1e-4
 
 
+@pytest.mark.usefixtures("float32_products")
 @pytest.mark.parametrize("pool", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
 def test_a_convolutional_layer_computes_means_with_its_feature_maps(residual: bool, pool: bool, calls_of: Calls) -> None:
@@ -570,6 +579,7 @@ class LinearNorm(nn.Sequential):
         return super().forward(rows)
 
 
+@pytest.mark.usefixtures("float32_products")
 @pytest.mark.parametrize("part", ["layer", "norm of the body", "norm of the head", "another norm", "hook of a norm"])
 def test_parts_that_a_user_has_changed_are_called(part: str, calls_of: Calls) -> None:
     torch.manual_seed(0)
