@@ -3,12 +3,14 @@ Omniglot that are left out of the training. The evaluation alphabets are never r
 
     python benchmarks/few_shot.py draw results/few-shot-study.json --trials 6 --epochs 8    add equal trials of every method
     python benchmarks/few_shot.py run results/few-shot-study.json --jobs 4 --seconds 300    train the trials without a result
+    python benchmarks/few_shot.py vary results/few-shot-study.json                          add variations of the best trials
     python benchmarks/few_shot.py show results/few-shot-study.json                          list all trials, the best first
     python benchmarks/few_shot.py write results/few-shot-study.json --epochs 20             write recipes/few-shot/omniglot/
 
 `draw` adds the same random settings to every method: as many trials, of one search space, by one sampler. The first trial
-has the base settings. The result of a trial is the mean accuracy over the tasks of `reproduce few-shot` by the best of
-several readouts: which layers are compared, and for backprop whether their features are normalised. `write` writes the
+has the base settings. `vary` adds longer and deeper trainings with the best settings of every method; they are reported, but
+`write` does not choose them. The result of a trial is the mean accuracy over the tasks of `reproduce few-shot` by the best
+of several readouts: which layers are compared, and for backprop whether their features are normalised. `write` writes the
 recipe of the best trial of each method, with its readout, and the numbers of trials and of readouts to
 recipes/few-shot/choices.json. The file of trials is written after each trial; run the command again to continue.
 """
@@ -76,6 +78,15 @@ OWN: dict[str, dict[str, Any]] = {
     },
     "faust-prototype": {"options.scale": SCALE},
     "backprop": {},
+}
+
+VARIATIONS: dict[str, dict[str, Any]] = {  # of the best trials: changes, with the number of epochs
+    "40 epochs": {"training.epochs": 40},
+    "40 epochs, 4 layers": {
+        "training.epochs": 40,
+        "network.widths": [64, 128, 256, 512],
+        "network.pools": [1, 2, 3, 4],
+    },
 }
 
 
@@ -195,9 +206,26 @@ def draw(path: Path, count: int, epochs: int, methods: list[str]) -> None:
     print(f"{count} trials of each of {', '.join(methods)}")
 
 
+def vary(path: Path) -> None:
+    """Add the variations of the best trial of every method."""
+    trials = read(path)
+    if any("variation" in trial for trial in trials):
+        raise FaustnetError(f"{path} has variations already: run them.")
+    for method, (best, _) in chosen(trials).items():
+        for title, changes in VARIATIONS.items():
+            others = {key: value for key, value in changes.items() if key != "training.epochs"}
+            number = 1 + max(trial["number"] for trial in trials if trial["study"] == method)
+            trial = {"study": method, "number": number, "variation": title, "changes": {**best["changes"], **others},
+                     "epochs": changes["training.epochs"], "validation_accuracy": None}  # fmt: skip
+            trial_recipe(trial)  # raises an error if the trial is invalid
+            trials.append(trial)
+    save(path, trials)
+
+
 def line(trial: Trial) -> str:
     shown = " ".join(f"{100 * one:.2f}" for one in trial.get("tasks", {}).values())
     about = f"{json.dumps(trial.get('readout'))} {json.dumps(trial['changes'])}"
+    about = f"({trial['variation']}) {about}" if "variation" in trial else about
     return f"{trial['study']:21}{trial['number']:3} {outcome(trial)}  {shown} {about}"
 
 
@@ -207,8 +235,8 @@ def show(path: Path) -> None:
 
 
 def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:
-    """Return the best trial and the number of trials of every method with results."""
-    measured = [trial for trial in trials if trial["validation_accuracy"] is not None]
+    """Return the best trial and the number of trials of every method with results, without variations."""
+    measured = [trial for trial in trials if trial["validation_accuracy"] is not None and "variation" not in trial]
     studies = {method: [trial for trial in measured if trial["study"] == method] for method in METHODS}
     return {method: (best_of(mine), len(mine)) for method, mine in studies.items() if mine}
 
@@ -251,7 +279,7 @@ def recipe_text(best: Trial, count: int, epochs: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=["draw", "run", "show", "write"])
+    parser.add_argument("verb", choices=["draw", "run", "vary", "show", "write"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--trials", type=int, default=6, help="trials of each method")
@@ -265,6 +293,8 @@ def main() -> None:
             draw(given.file, given.trials, 8 if given.epochs is None else given.epochs, given.methods.split(","))
         elif given.verb == "run":
             run(given.file, given.jobs, choose_device(given.device).type, given.seconds)
+        elif given.verb == "vary":
+            vary(given.file)
         elif given.verb == "show":
             show(given.file)
         else:

@@ -16,7 +16,7 @@ from faustnet.reproduce.new_classes import TABLE as NEW_CLASSES
 from faustnet.reproduce.rejection import ACCEPT
 from faustnet.reproduce.rejection import EPOCHS as REJECTION_EPOCHS
 from faustnet.reproduce.rejection import TABLE as REJECTION
-from paragraphs import filled
+from paragraphs import filled, listed
 
 PAGE = """# New classes and rejection
 
@@ -251,12 +251,12 @@ def reading_rejection(cells: list[dict[str, Any]]) -> str:
 
     def has(method: str, score: str) -> str:
         mine = [cell for cell in _in_order(cells) if (cell["method"], cell["score"]) == (method, score)]
-        return " and ".join(f"{ours(cell)} on {dataset_title(cell['dataset'])}" for cell in mine)
+        return listed([f"{ours(cell)} on {dataset_title(cell['dataset'])}" for cell in mine])
 
     def best(method: str) -> str:
         mine = [cell for cell in _in_order(cells) if cell["method"] == method and "validation_auroc" in cell]
         chosen = [max(found, key=itemgetter("validation_auroc")) for _, found in groupby(mine, key=itemgetter("dataset"))]
-        return ", ".join(f"*{cell['score']}* on {dataset_title(cell['dataset'])}, {ours(cell)}" for cell in chosen)
+        return ", ".join(f"*{cell['score']}* on {dataset_title(cell['dataset'])} ({ours(cell)})" for cell in chosen)
 
     faust, backprop = has("faust-representative", "first layer"), has("backprop", "softmax")
     sentences = [f"AUROC of FAUST's first layer: {faust}. AUROC of backprop's largest softmax probability: {backprop}."]

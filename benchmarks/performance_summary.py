@@ -1,6 +1,7 @@
 """The summary of docs/performance.md, and that of README.md."""
 
 from faustnet.report.tables import markdown as table
+from paragraphs import listed
 from performance_files import MACHINES, NOT_MEASURED, Line, Results, compared, convolutional, dense, ratio, span
 from performance_steps import start_ranges
 from performance_tables import TARGETS, arms, by_blocks
@@ -115,19 +116,14 @@ def speed_in_short(found: Results) -> str:
 
 
 def _reading(ranges: dict[int, tuple[float, float]]) -> str:
-    faster = [layers for layers, (_, slowest) in ranges.items() if slowest < 1]
-    others = [layers for layers in ranges if layers not in faster]
+    faster = [str(layers) for layers, (_, slowest) in ranges.items() if slowest < 1]
+    others = [str(layers) for layers in ranges if str(layers) not in faster]
     said = "The time of a training step varies from one process start to the next."
     if faster:
-        said += f" Dense networks of {_listed(faster)} layers were faster than with backprop in all measured starts."
+        said += f" Dense networks of {listed(faster)} layers were faster than with backprop in all measured starts."
     if others:
-        said += f" Those of {_listed(others)} layers were slower in at least one start."
+        said += f" Those of {listed(others)} layers were slower in at least one start."
     return said
-
-
-def _listed(numbers: list[int]) -> str:
-    *first, last = map(str, numbers)
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _others(found: Results) -> str:

@@ -214,7 +214,7 @@ def test_the_page_of_new_classes_is_made_of_both_studies(tmp_path: Path) -> None
     assert "| MNIST, 1 | k-means | 10 | 70.00 ± 4.50 | 80.00 | 98.00 | 96.50 | −1.50 | 95.00 |" in page
     scores = "first layer: 97.50 ± 0.50 on MNIST. AUROC of backprop's largest softmax probability: 93.00 ± 0.50"
     assert scores in " ".join(page.split())
-    best_scores = "for FAUST: *first layer* on MNIST, 97.50 ± 0.50; for backprop: *softmax* on MNIST, 93.00 ± 0.50."
+    best_scores = "for FAUST: *first layer* on MNIST (97.50 ± 0.50); for backprop: *softmax* on MNIST (93.00 ± 0.50)."
     assert best_scores in " ".join(page.split())
     assert "*neighbour* need" not in page, "there is no such score"
     assert page.index("| first layer | 97.50 ± 0.50 |") < page.index("| softmax | 93.00 ± 0.50 |"), "FAUST comes first"

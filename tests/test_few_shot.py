@@ -415,6 +415,28 @@ def test_settings_are_chosen_without_the_evaluation_alphabets(
         assert (recipes / f"few-shot/omniglot/{method}.toml").read_text().startswith("# faustnet train --recipe few-shot/")
 
 
+def test_variations_of_the_best_trials_are_not_chosen(tmp_path: Path) -> None:
+    file = tmp_path / "study.json"
+    study.draw(file, 2, 8, list(reproduced.METHODS))
+    trials = study.read(file)
+    for trial in trials:
+        trial["validation_accuracy"] = 0.8 + 0.1 * trial["number"]
+    study.save(file, trials)
+    study.vary(file)
+    varied = study.read(file)[6:]
+    assert [(trial["study"], trial["number"], trial["variation"], trial["epochs"]) for trial in varied[:2]] == [
+        ("faust-representative", 2, "40 epochs", 40), ("faust-representative", 3, "40 epochs, 4 layers", 40)
+    ]  # fmt: skip
+    assert varied[0]["changes"] == trials[1]["changes"]
+    assert study.trial_recipe(varied[1]).network.widths == (64, 128, 256, 512)
+    best = [{**trial, "validation_accuracy": 0.99} for trial in varied]
+    found = {method: (trial["number"], count) for method, (trial, count) in study.chosen([*trials, *best]).items()}
+    assert found == dict.fromkeys(reproduced.METHODS, (1, 2))
+    assert "(40 epochs) " in study.line(varied[0])
+    with pytest.raises(FaustnetError, match="has variations already"):
+        study.vary(file)
+
+
 def here(function: Any, calls: Any, slots: Any, jobs: int, seconds: float) -> Any:
     """Call a function in this process, where the data are patched."""
     return enumerate(function(*call) for call in calls)

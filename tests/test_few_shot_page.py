@@ -76,14 +76,24 @@ def test_a_method_that_is_not_measured_yet_is_left_out() -> None:
 
 
 def test_trials_and_readouts_are_shown_where_there_are_recipes() -> None:
-    text = few_shot_page.described(cells(), CHOSEN)
+    text = few_shot_page.described(cells(), CHOSEN, [])
     assert "| FAUST-prototype | 6 | 6 | 2, 3 |" in text
     assert "| Backpropagation | 6 | 12 | 3, not normalised |" in text
     assert "400 episodes" in text
     assert "rotated by 90, 180 and 270" in " ".join(text.split())
     plain = {method: {**choice, "data": "omniglot"} for method, choice in CHOSEN.items()}
-    assert "rotated by 90" not in few_shot_page.described(cells(), plain)
-    assert "readouts" not in few_shot_page.described(cells(), {})
+    assert "rotated by 90" not in few_shot_page.described(cells(), plain, [])
+    assert "readouts" not in few_shot_page.described(cells(), {}, [])
+
+
+def test_variations_stand_beside_the_best_trial() -> None:
+    trials: list[dict[str, Any]] = [
+        {"study": "backprop", "epochs": 8, "validation_accuracy": accuracy} for accuracy in (0.90, 0.91)
+    ]
+    varied = {"study": "backprop", "epochs": 40, "variation": "40 epochs", "validation_accuracy": 0.92}
+    assert "| Backpropagation | 91.00 | 92.00 | – |" in few_shot_page.described(cells(), CHOSEN, [*trials, varied])
+    waiting = {**varied, "validation_accuracy": None}
+    assert "fourth layer" not in few_shot_page.described(cells(), CHOSEN, [*trials, waiting])
 
 
 def test_the_layers_of_a_choice_are_those_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def difference(cell: dict[str, Any]) -> str:
 
 
 def signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+    return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")  # −0.0 + 0.0 is 0.0
 
 
 def _shown(network: str) -> str:

@@ -187,7 +187,7 @@ def rows(cells: Cells) -> list[list[str]]:
     """Return one row per method and score."""
     return [
         [
-            f"{dataset_title(cell['dataset'])}, {dataset_title(cell['strange'])}",
+            f"{dataset_title(cell['dataset'])} / {dataset_title(cell['strange'])}",
             method_titles()[cell["method"]],
             cell["score"],
             ours(cell),
@@ -201,7 +201,7 @@ def rows(cells: Cells) -> list[list[str]]:
 
 
 COLUMNS = (
-    "known, unknown data set", "method", "score", "AUROC", "AUROC on validation images", "false positives at 95 %",
+    "known / unknown data set", "method", "score", "AUROC", "AUROC on validation images", "false positives at 95 %",
     "known accepted", "unknown rejected"
 )  # fmt: skip
 TABLE = ResultTable(RejectionJob, summary, ("dataset", "method", "score"), COLUMNS, rows)
