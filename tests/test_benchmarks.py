@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import archive
 import best
 import beyond
 import many_page
 import new_classes
+import time_to_accuracy
 import twins
 from conftest import run_to_end
 from faustnet.data import DataSet
 from faustnet.runs.recipes import Recipe, changed, dotted, recipe_from, shipped_recipe
 from faustnet.runs.session import set_up
-from time_to_accuracy import ARMS, recipe_of
+from time_to_accuracy import ARMS, Work
 from trials import add_row, results_of
 
 SMALL = ("network.widths=[24,16]", "network.embedding=8", "training.batch_size=64")
@@ -345,10 +347,36 @@ def test_a_learning_rate_that_is_the_default_may_be_at_the_edge() -> None:
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_the_arms_of_the_time_to_an_accuracy_are_networks_of_cifar10(arm: str) -> None:
-    recipe = recipe_of(arm, 15, 3)
+    recipe = Work.read(f"{arm}:15", 3).recipe
     assert (recipe.dataset, recipe.training.epochs, recipe.training.evaluate_every, recipe.seed) == ("cifar10", 15, 15, 3)
     assert recipe.method == ("backprop" if arm.endswith("-backprop") else "faust-representative")
     assert recipe.network.kind == ("residual" if "large" in arm else "vgg")
+
+
+def test_the_time_to_an_accuracy_is_measured_once_for_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_to_accuracy, "DEVICE", torch.device("cpu"))
+    changes = {key: json.loads(value) for key, value in (setting.split("=") for setting in SMALL)}
+    monkeypatch.setattr(time_to_accuracy, "ARMS", {"tiny": ("tuned/digits/faust-representative", changes)})
+    file = tmp_path / "times.json"
+
+    def measure(*words: str) -> dict[str, list[dict[str, Any]]]:
+        monkeypatch.setattr(sys, "argv", ["time_to_accuracy.py", str(file), *words])
+        time_to_accuracy.main()
+        found: dict[str, list[dict[str, Any]]] = json.loads(file.read_text())
+        return found
+
+    measure("--only", "tiny:2:0.002", "tiny:2:1e-9", "--validation", "--seeds", "1")
+    found = measure("--only", "tiny:3:0.002", "tiny:3:0.002", "--seeds", "2")
+    one, other = found["validation"]
+    assert one["accuracy"] > other["accuracy"], "the learning rate counts"
+    runs = [(line["epochs"], line["seed"], line["recipe"]["training"]["epochs"]) for line in found["runs"]]
+    assert runs == [(3, 0, 3), (3, 1, 3)]
+    assert all(0 < line["epoch_seconds"] <= line["seconds"] for line in found["runs"])
+    assert measure("--only", "tiny:3:0.002", "--seeds", "2") == found, "runs of this commit are not measured again"
+    with pytest.raises(SystemExit):
+        measure("--only", "tiny:1")
+    with pytest.raises(SystemExit):
+        measure("--only", "small:3")
 
 
 def test_other_calls_go_on_if_one_fails() -> None:
