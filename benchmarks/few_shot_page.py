@@ -21,6 +21,11 @@ NOTHING = "There are no results yet."
 ACCURACIES = """Accuracy in % of the queries, {queries} of each class, ± half the length of its 95 % interval; mean over
 {seeds}. ○ marks an interval of FAUST that overlaps that of backprop. `python benchmarks/results.py` writes this part from
 `results/few-shot.json`; `results/few-shot/` has one file per run."""
+SHORT = """**New classes from one or five images each**: characters of Omniglot, of alphabets that were not trained on. In
+each episode, N characters (N-way) are added from K drawings each (K-shot), and other drawings are classified among them.
+Accuracy in % ± half the length of its 95 % interval over {episodes} episodes. All methods have the same network and had the
+same number of trials; ○ marks an interval of FAUST that overlaps that of backprop. [Few-shot
+classification](docs/few-shot.md) has the details."""
 ORIENTATION = """For orientation, published accuracies of 20-way 1-shot classification with random classes are {published}.
 Their networks differ from ours, and so do the characters that they are trained and measured on."""
 LAYERS = """The next table has the accuracy of each layer alone, in the order of the layers, and the number of episodes of
@@ -46,6 +51,15 @@ def section(folder: Path) -> str:
         return NOTHING
     cells, trials = (_read(folder / f"{name}.json") for name in (FAMILY, f"{FAMILY}-study"))
     return described(cells, choices(), trials)
+
+
+def in_short(folder: Path) -> str:
+    """Return a paragraph and the table of the accuracies for README.md, or nothing without results."""
+    cells = _read(folder / f"{FAMILY}.json")
+    if not cells:
+        return ""
+    counts = sorted({f"{cell['episodes']:,}" for cell in cells})
+    return "\n\n".join([filled([SHORT.format(episodes=" or ".join(counts))]), accuracies(cells)])
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

@@ -156,6 +156,7 @@ def pages() -> dict[Path, str]:
             {
                 "table1": table1_in_short(cells),
                 "best": stronger_in_short.section(_read("best.json"), _read("best-study.json")),
+                "few-shot": few_shot_page.in_short(RESULTS),
                 "speed": performance_summary.speed_in_short(performance_files.read()),
             },
         ),

@@ -49,6 +49,7 @@ def cells(faust: float = 0.95) -> list[dict[str, Any]]:
 
 def test_without_results_the_page_says_so(tmp_path: Path) -> None:
     assert few_shot_page.section(tmp_path) == "There are no results yet."
+    assert few_shot_page.in_short(tmp_path) == ""
 
 
 def test_accuracies_stand_beside_each_other_by_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,3 +128,6 @@ def test_the_page_is_written_with_the_others(tmp_path: Path, monkeypatch: pytest
     assert "| 20-way 1-shot | 95.00 ± 0.62 |" in page
     assert "There are no results yet." not in page
     assert "docs/few-shot.md#accuracy-on-omniglot" in pages[results.ROOT / "RESULTS.md"]
+    readme = pages[results.ROOT / "README.md"]
+    assert "| 20-way 1-shot | 95.00 ± 0.62 |" in readme
+    assert "over 1,000 episodes" in " ".join(readme.split())
