@@ -324,3 +324,12 @@ def test_which_images_are_channels_last(shape: tuple[int, ...], channels: int) -
     assert classifier.model_.shape[0] == channels
     assert classifier.n_features_in_ == np.prod(shape)
     assert classifier.predict(x).shape == (60,)
+
+
+def test_blocks_that_were_trained_before_are_refused() -> None:
+    """Otherwise the second fold of a cross-validation would begin with what the first one has learned."""
+    blocks = [nn.Sequential(nn.Linear(64, 8), nn.ReLU())]
+    x, y = load_digits(return_X_y=True)
+    FaustClassifier(network=lambda example: blocks, epochs=1).fit(x[:200], y[:200])
+    with pytest.raises(ValueError, match="network must return new blocks in each call"):
+        FaustClassifier(network=lambda example: nn.Sequential(*blocks), epochs=1).fit(x[:200], y[:200])

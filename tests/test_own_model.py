@@ -14,7 +14,7 @@ from torch.optim import lr_scheduler
 import faustnet
 from faustnet.system.randomness import seeded
 from faustnet.training.optimisers import KnownOptimiser, OwnOptimiser, optimiser_from
-from own_models import BATCH, BLOCKS, CLASSES, adamw, convolutions, data, dense, groups, made, trained, transformer
+from own_models import BATCH, BLOCKS, CLASSES, SAMPLES, adamw, convolutions, data, dense, groups, made, trained, transformer
 from processes import Program, start_ranks
 
 
@@ -319,3 +319,164 @@ def test_a_step_of_an_own_loop_leaves_a_frozen_layer_as_it_is() -> None:
     assert len(losses) == len(method.network)
     for name, tensor in method.network[0].state_dict().items():
         assert torch.equal(tensor, before[name]), name
+
+
+def counted(called: list[int]) -> Callable[[Any], torch.optim.Optimizer]:
+    def make(parameters: Any) -> torch.optim.Optimizer:
+        optimiser = adamw(parameters)
+        optimiser.register_step_pre_hook(lambda *given: called.append(1))
+        return optimiser
+
+    return make
+
+
+def test_the_hooks_of_an_optimiser_are_called() -> None:
+    called: list[int] = []
+    assert type(optimiser_from(counted(called), None, "epoch", made())) is OwnOptimiser
+    trained(made(), 1, optimiser=counted(called))
+    assert len(called) == (SAMPLES // BATCH) * len(made().network)
+
+
+def test_an_optimiser_whose_step_was_replaced_is_used_as_it_is() -> None:
+    def make(parameters: Any) -> torch.optim.Optimizer:
+        optimiser = adamw(parameters)
+        optimiser.step = lambda closure=None: None  # type: ignore[assignment, method-assign, misc]
+        return optimiser
+
+    method = made()
+    before = {name: tensor.clone() for name, tensor in method.named_parameters()}
+    trained(method, 1, optimiser=make)
+    assert_same_weights(dict(method.named_parameters()), before)
+
+
+def test_a_sequence_of_schedulers_that_change_the_momentum_is_used_as_it_is() -> None:
+    def scheduler(optimiser: Any) -> Any:
+        cyclic = lr_scheduler.CyclicLR(optimiser, 0.05, 0.05, cycle_momentum=True)
+        return lr_scheduler.SequentialLR(optimiser, [lr_scheduler.ConstantLR(optimiser, 1.0, 1), cyclic], [1])
+
+    sgd = lambda parameters: torch.optim.SGD(parameters, 0.05, momentum=0.9)  # noqa: E731
+    assert type(optimiser_from(sgd, scheduler, "epoch", made())) is OwnOptimiser
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "when"), [("weight_decay", 50.0, "epoch"), ("lr", 0.0, "batch"), ("betas", (0.0, 0.5), "batch")]
+)
+@pytest.mark.parametrize("which", [0, -1])
+def test_settings_of_an_optimiser_that_would_have_no_effect_are_refused(
+    key: str, value: object, when: str, which: int
+) -> None:
+    given: list[torch.optim.Optimizer] = []
+
+    def make(parameters: Any) -> torch.optim.Optimizer:
+        given.append(adamw(parameters))
+        return given[-1]
+
+    class Changes(faustnet.Callback):
+        def change(self) -> None:
+            given[which].param_groups[0][key] = value
+
+        def on_batch(self, trainer: Any) -> None:
+            if when == "batch":
+                self.change()
+
+        def on_epoch(self, trainer: Any, epoch: Any) -> None:
+            if when == "epoch":
+                self.change()
+
+    with pytest.raises(faustnet.FaustnetError, match=f"^optimiser must keep {key}="):
+        trained(made(), 2, optimiser=make, callbacks=[Changes()])
+
+
+def test_a_learning_rate_that_is_changed_between_two_epochs_counts() -> None:
+    given: list[torch.optim.Optimizer] = []
+
+    def make(parameters: Any) -> torch.optim.Optimizer:
+        given.append(adamw(parameters))
+        return given[-1]
+
+    def halve(trainer: Any, epoch: Any) -> None:
+        given[-1].param_groups[0]["lr"] /= 2
+
+    first, second = trained(made(), 2, optimiser=make, callbacks=[halve]).history
+    assert second.learning_rate == first.learning_rate / 2
+
+
+def test_training_works_where_gradients_are_switched_off() -> None:
+    expected, method = made(), made()
+    trained(expected, 1)
+    with torch.no_grad():
+        trained(method, 1)
+        assert not torch.is_grad_enabled()
+    assert_same_weights(method.state_dict(), expected.state_dict())
+    x, y = data()
+    method.prepare((x, y))
+    optimisers, before = method.optimisers(adamw), method.network[1].head.weight.clone()
+    with torch.no_grad():
+        method.train_step(x[:BATCH], y[:BATCH], optimisers)
+    assert not torch.equal(method.network[1].head.weight, before)
+    trainer = faustnet.Trainer(method, train=(x, y), optimiser=adamw, batch_size=BATCH)
+    with torch.inference_mode():
+        with pytest.raises(faustnet.FaustnetError, match=r"forbids: train outside of it\.$"):
+            method.train_step(x[:BATCH], y[:BATCH], optimisers)
+        with pytest.raises(faustnet.FaustnetError, match=r"forbids: train outside of it\.$"):
+            trainer.fit(1, verbose=False)
+
+
+@pytest.mark.parametrize("change", ["unfrozen", "frozen", "replaced"])
+def test_parameters_that_change_between_two_fits_are_refused(change: str) -> None:
+    method = made(dense)
+    method.network[0].requires_grad_(change != "unfrozen")
+    trainer = trained(method, 1)
+    if change == "replaced":
+        head = method.network[1].head
+        method.network[1].head = nn.Linear(head.in_features, head.out_features, bias=False).double()
+    else:
+        method.network[0].requires_grad_(change == "unfrozen")
+    with pytest.raises(faustnet.FaustnetError, match=r"make a new Trainer for the changed network\.$"):
+        trainer.fit(1)
+
+
+def test_an_own_loop_checks_its_optimisers_again_if_parameters_change() -> None:
+    method = made(dense)
+    method.network[0].requires_grad_(False)
+    method.prepare(data())
+    optimisers = method.optimisers(adamw)
+    x, y = data()
+    method.train_step(x[:BATCH], y[:BATCH], optimisers)
+    method.network[0].requires_grad_(True)
+    with pytest.raises(faustnet.FaustnetError, match=r"network\.layers\.0\.\S+ is missing"):
+        method.train_step(x[:BATCH], y[:BATCH], optimisers)
+    method.network[0].requires_grad_(False)
+    optimisers.clear()
+    with pytest.raises(faustnet.FaustnetError, match="is missing"):
+        method.train_step(x[:BATCH], y[:BATCH], optimisers)
+    lbfgs = [torch.optim.LBFGS(layer.parameters()) for layer in method.network]
+    with pytest.raises(faustnet.FaustnetError, match="which LBFGS cannot"):
+        method.train_step(x[:BATCH], y[:BATCH], lbfgs)
+
+
+class Unused(nn.Module):
+    """A block that skips one of its two linear maps at random, or always."""
+
+    def __init__(self, always: bool):
+        super().__init__()
+        self.map, self.other, self.always = nn.Linear(64, 8), nn.Linear(64, 8), always
+        self.calls = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        rows = images.flatten(1)
+        return torch.relu(self.map(rows) if self.always or self.calls % 3 else self.other(rows))
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_an_own_loop_warns_about_parameters_that_are_never_trained(always: bool, recwarn: pytest.WarningsRecorder) -> None:
+    x, y = data()
+    method = faustnet.FaustRepresentative(faustnet.Network([Unused(always).double()], 6, example=x[:1]), CLASSES).double()
+    method.prepare((x, y))
+    optimisers = method.optimisers(adamw)
+    for _ in range(22):
+        method.train_step(x[:BATCH], y[:BATCH], optimisers)
+    found = [str(warning.message) for warning in recwarn]
+    assert len(found) == always
+    assert not always or "network.layers.0.body.other.bias got no gradient from any loss in 20 steps" in found[0]

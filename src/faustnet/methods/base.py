@@ -17,12 +17,11 @@ from faustnet.methods.options import option_types_of, options_of
 from faustnet.methods.prediction import PredictionSettings
 from faustnet.methods.source import Source, some_positions
 from faustnet.methods.state_file import read_state, write_state
-from faustnet.methods.stepping import check_optimisers, check_owners, layer_optimisers, step_all
+from faustnet.methods.stepping import Stepping, layer_optimisers, step_all, with_gradients
 from faustnet.nn.architectures import NetworkSettings, Shape
 from faustnet.nn.network import Network
 from faustnet.nn.search import Decisions, decisions_from
 
-UNCHECKED = object()
 STATISTICS_IMAGES = 1024  # training images that the statistics of batch norms are computed from
 
 
@@ -45,7 +44,7 @@ class Method(nn.Module, ABC):
 
     _ready_versions: tuple[int, ...] | None = None  # of all parameters, when `make_ready` was called last
     _is_prepared = False  # whether `prepare` was called
-    _known_optimisers: Any = UNCHECKED  # those that `train_step` has checked
+    _stepping: Stepping | None = None  # the optimisers that `train_step` has checked
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -125,22 +124,22 @@ class Method(nn.Module, ABC):
             optimisers: Those of the method `optimisers`, or your own: together they have all trainable parameters.
         """
         require(self._is_prepared, f"{self.name} is not ready to train: call prepare(train) before the first train_step.")
-        if self._known_optimisers is not optimisers:
-            check_optimisers(self, optimisers)
-            if self.is_local:
-                check_owners(self)
-            self._known_optimisers = optimisers
+        if self._stepping is None or not self._stepping.holds(self, optimisers):
+            self._stepping = Stepping(self, optimisers)
         x = self._batch(x, wait=False)
         if not (isinstance(y, Tensor) and y.is_cuda):  # reading values would wait for the GPU
             y = checked_labels(y, self.classes, "the batch y").to(x.device)
         require(len(x) == len(y), f"y must have one label per sample, got {len(x)} samples and {len(y)} labels.")
         self.train()
         found = []
-        for loss in self.losses(x, y):
-            if loss.requires_grad:  # not that of a frozen layer
-                loss.sum().backward()
-                step_all(optimisers)
-            found.append(loss.detach())
+        with with_gradients():
+            for loss in self.losses(x, y):
+                if loss.requires_grad:  # not that of a frozen layer
+                    loss.sum().backward()
+                    self._stepping.note_gradients(self)
+                    step_all(optimisers)
+                found.append(loss.detach())
+        self._stepping.end_step()
         return torch.cat(found)
 
     def make_ready(self, train: Any) -> None:
@@ -196,7 +195,7 @@ class Method(nn.Module, ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_ready_versions": () if self.is_ready else None}
-        state.pop("_known_optimisers", None)
+        state.pop("_stepping", None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

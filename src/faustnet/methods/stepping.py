@@ -1,16 +1,20 @@
 """Optimisers of the layers, for one's own training loop."""
 
-from collections.abc import Callable, Sequence
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError, require
 
 if TYPE_CHECKING:
     from faustnet.methods.base import Method
 
+PATIENCE = 20  # steps without a gradient after which a parameter is reported
 MakeOptimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -69,6 +73,10 @@ def check_optimisers(method: "Method", optimisers: Sequence[torch.optim.Optimize
     if one or not (isinstance(optimisers, Sequence) and all(isinstance(o, torch.optim.Optimizer) for o in optimisers)):
         got = "one optimiser" if one else repr(optimisers)
         raise FaustnetError(f"optimisers must be a list of torch's optimisers, got {got}: use method.optimisers(…).")
+    require(
+        not any(isinstance(optimiser, torch.optim.LBFGS) for optimiser in optimisers),
+        "optimisers must take a step without a closure, which LBFGS cannot: use another one.",
+    )
     all_updated = [id(parameter) for one in optimisers for group in one.param_groups for parameter in group["params"]]
     updated = set(all_updated)
     require(
@@ -82,6 +90,58 @@ def check_optimisers(method: "Method", optimisers: Sequence[torch.optim.Optimize
             f"optimisers must have all trainable parameters, but {name} is missing: use method.optimisers(…), or freeze it "
             "with requires_grad_(False).",
         )
+
+
+@contextmanager
+def with_gradients() -> Iterator[None]:
+    """Compute gradients in this block, also inside of `torch.no_grad()`."""
+    require(
+        not torch.is_inference_mode_enabled(),
+        "Training needs gradients, which torch.inference_mode() forbids: train outside of it.",
+    )
+    with torch.enable_grad():
+        yield
+
+
+class Stepping:
+    """Optimisers for one's own training loop, checked for a method, and the parameters that they have not trained so far."""
+
+    def __init__(self, method: "Method", optimisers: Sequence[torch.optim.Optimizer]):
+        check_optimisers(method, optimisers)
+        if method.is_local:
+            check_owners(method)
+        self.optimisers, self.parameters = optimisers, _parameters(method, optimisers)
+        self.unreached = {name for name, parameter in method.named_parameters() if parameter.requires_grad}
+        self.steps = 0
+
+    def holds(self, method: "Method", optimisers: Sequence[torch.optim.Optimizer]) -> bool:
+        """Return whether these are the optimisers that were checked, with the same parameters, and the trainable parameters
+        of the method are the same too."""
+        if self.optimisers is not optimisers:
+            return False
+        now = _parameters(method, optimisers)
+        return len(now) == len(self.parameters) and all(map(operator.is_, now, self.parameters))
+
+    def note_gradients(self, method: "Method") -> None:
+        """Note which parameters have a gradient now."""
+        if self.unreached:
+            self.unreached -= {name for name, parameter in method.named_parameters() if parameter.grad is not None}
+
+    def end_step(self) -> None:
+        """Warn once about parameters without a gradient. A block that is skipped at random has one sooner or later."""
+        self.steps += 1
+        if self.unreached and self.steps == PATIENCE:
+            warnings.warn(
+                f"The parameter {min(self.unreached)} got no gradient from any loss in {PATIENCE} steps: use it in the "
+                "layer or in its loss, or freeze it with requires_grad_(False).",
+                stacklevel=3,
+            )
+
+
+def _parameters(method: "Method", optimisers: Sequence[torch.optim.Optimizer]) -> list[Tensor]:
+    """Return the trainable parameters of a method, and those of its optimisers."""
+    trainable = [parameter for parameter in method.parameters() if parameter.requires_grad]
+    return trainable + [parameter for one in optimisers for group in one.param_groups for parameter in group["params"]]
 
 
 def step_all(optimisers: Sequence[torch.optim.Optimizer]) -> None:

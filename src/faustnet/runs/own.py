@@ -1,6 +1,7 @@
 """Models with a method or a network of the user's own, which a recipe cannot describe."""
 
 import copy
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,6 +15,7 @@ from faustnet.nn.network import Network
 from faustnet.system.randomness import seeded
 
 MakeNetwork = Callable[[Tensor], Any]
+RETURNED: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # the modules that functions of the user have returned
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class OwnMethod:
         return found.eval()
 
     def _own_network(self, found: Any, example: Tensor) -> Network:
+        _check_new(found)
         if isinstance(found, Network):
             require(
                 not self.chosen,
@@ -66,3 +69,14 @@ class OwnMethod:
         if isinstance(found, nn.Sequential | nn.ModuleList | list | tuple):
             return Network(found, self.embedding, example=example, dropout=self.dropout)
         raise FaustnetError(f"network must return a list of blocks or a Network, got {type(found).__name__}.")
+
+
+def _check_new(found: Any) -> None:
+    """Refuse modules that were returned before: they may be trained already, for example on another part of the data."""
+    modules = {module for one in (found if isinstance(found, list | tuple) else [found]) if isinstance(one, nn.Module)
+               for module in one.modules()}  # fmt: skip
+    require(
+        RETURNED.isdisjoint(modules),
+        "network must return new blocks in each call, got some that it has returned before: create them in the function.",
+    )
+    RETURNED.update(modules)

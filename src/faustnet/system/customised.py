@@ -1,10 +1,11 @@
-"""Detection of modules with hooks or replaced methods."""
+"""Detection of modules and optimisers with hooks or replaced methods."""
 
 from inspect import getattr_static
 
 import torch
 from torch import nn
 from torch.nn.modules import module as calls
+from torch.optim import optimizer as optimisers
 
 
 def is_customised(module: nn.Module) -> bool:
@@ -21,6 +22,14 @@ def is_customised(module: nn.Module) -> bool:
     )
     kind = type(module)
     return any(own) or any(of_all) or any(callable(value) and hasattr(kind, name) for name, value in vars(module).items())
+
+
+def is_customised_optimiser(optimiser: torch.optim.Optimizer) -> bool:
+    """Return whether a step of this optimiser runs hooks, its own or those of all optimisers, or whether its `step` was
+    replaced."""
+    own = optimiser._optimizer_step_pre_hooks, optimiser._optimizer_step_post_hooks
+    of_all = optimisers._global_optimizer_pre_hooks, optimisers._global_optimizer_post_hooks
+    return any(own) or any(of_all) or "step" in vars(optimiser)
 
 
 def has_gradient_hooks(module: nn.Module) -> bool:

@@ -1,6 +1,7 @@
 """Training: epochs, learning rates, history, and a state that can be saved and restored at any batch."""
 
 import math
+import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -12,6 +13,7 @@ from torch import Tensor
 from faustnet.data.sources import StreamSource
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import LocalMethod, Method, Source
+from faustnet.methods.stepping import with_gradients
 from faustnet.nn.old_names import current_names
 from faustnet.nn.precision import matmul_precision, set_compute_dtype
 from faustnet.system.randomness import generator_states, seeded, set_generator_states
@@ -79,9 +81,23 @@ class TrainingLoop:
         with seeded(seed + 1, self.device):  # the weights were drawn from `seed`
             method.start(train)
             self._generators = generator_states(self.device)
-        losses = check_trainable(method, train, settings.batch_size)
+        with with_gradients():
+            losses = check_trainable(method, train, settings.batch_size)
         self.diagnosis = Diagnosis(method.learners, losses, held_out.labels, method.classes)
         self.schedule.enter(0)
+        self.trained = self._trainable()  # by the schedule
+
+    def _trainable(self) -> list[Tensor]:
+        return [parameter for parameter in self.method.parameters() if parameter.requires_grad]
+
+    def _check_trainable(self) -> None:
+        """Refuse parameters that were frozen, unfrozen or replaced, because the schedule would not notice it."""
+        now = self._trainable()
+        require(
+            len(now) == len(self.trained) and all(map(operator.is_, now, self.trained)),
+            "The trainable parameters of the network must stay those that the training began with, but some were frozen, "
+            "unfrozen or replaced since: make a new Trainer for the changed network.",
+        )
 
     def _check_batch_size(self) -> None:
         size, images, share = self.settings.batch_size, len(self.train.labels), self.settings.validation
@@ -143,7 +159,8 @@ class TrainingLoop:
 
         `on_batch` is called after each batch and `on_epoch` after each epoch, where it may save the state.
         """
-        with seeded(self.seed, self.device):
+        self._check_trainable()
+        with seeded(self.seed, self.device), with_gradients():
             set_generator_states(self._generators, self.device)
             while not (self.finished or self.communicator.stops_now(self.stopping)):
                 if self.schedule.phase != self._phase:

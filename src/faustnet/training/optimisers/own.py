@@ -1,7 +1,8 @@
 """Optimisers and learning-rate schedulers of torch, or of the user's own, as functions that make one.
 
 A plain Adam, AdamW or SGD is replaced by the package's own form of it, which computes the same and is faster: it can be
-recorded as a CUDA graph and can update several layers at once. All others are used as they are, step by step.
+recorded as a CUDA graph and can update several layers at once. All others are used as they are, step by step, also those
+with hooks or with a replaced `step`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import LocalMethod, Method
 from faustnet.methods.stepping import MakeOptimiser, made_optimiser
+from faustnet.system.customised import is_customised_optimiser
 from faustnet.training.optimisers.base import BETAS, EPSILON, Optimiser
 from faustnet.training.optimisers.settings import OptimiserSettings
 from faustnet.training.optimisers.updates import Updates, trainable
@@ -168,11 +170,20 @@ class KnownOptimiser:
     """A plain Adam, AdamW or SGD of torch, in the package's own form, with a learning-rate scheduler of torch.
 
     The scheduler works on an optimiser of one parameter that is never used, and its learning rate is taken from there.
+    Other changes of that optimiser would have no effect and are refused.
     """
 
-    def __init__(self, settings: OptimiserSettings, make: MakeOptimiser, make_scheduler: MakeScheduler | None, every: str):
+    def __init__(
+        self,
+        settings: OptimiserSettings,
+        make: MakeOptimiser,
+        make_scheduler: MakeScheduler | None,
+        every: str,
+        made: Sequence[torch.optim.Optimizer] = (),
+    ):
         self.settings, self.every = settings, every
         self.make, self.make_scheduler = make, make_scheduler
+        self.unused = [(optimiser, _setting(optimiser)) for optimiser in made]
         self.restart()
 
     def restart(self) -> None:
@@ -180,6 +191,7 @@ class KnownOptimiser:
         self.stand_in = self.make([nn.Parameter(torch.zeros(1))])
         self.scheduler = _made_scheduler(self.make_scheduler, self.stand_in, self.every) if self.make_scheduler else None
         self.epoch_rates: tuple[int, list[float]] | None = None  # of the latest epoch, which may be continued
+        self.setting = _setting(self.stand_in)  # that holds now
 
     def create(self) -> Optimiser:
         return self.settings.create()
@@ -190,9 +202,23 @@ class KnownOptimiser:
             self.epoch_rates = epoch, self.next_rates(batches)
         return self.epoch_rates[1]
 
+    def _check_unchanged(self, allowed: str = "") -> None:
+        """Refuse other settings than those that the steps are computed with. That one that is allowed may change."""
+        for optimiser, before in (*self.unused, (self.stand_in, self.setting)):
+            for key, value in _setting(optimiser).items():
+                if value != before.get(key, value) and not (optimiser is self.stand_in and key == allowed):
+                    raise FaustnetError(
+                        f"optimiser must keep {key}={before[key]}, but it was changed to {value}, which has no effect on "
+                        f"the faster form of torch's {type(optimiser).__name__}: use a scheduler, or a class of your own "
+                        "that is derived from it."
+                    )
+
     def next_rates(self, count: int) -> list[float]:
         """Return the learning rates of the next batches."""
-        return [self._next_rate() for _ in range(count)]
+        self._check_unchanged(allowed="lr")
+        rates = [self._next_rate() for _ in range(count)]
+        self.setting = _setting(self.stand_in)
+        return rates
 
     def _next_rate(self) -> float:
         rate = float(self.stand_in.param_groups[0]["lr"])
@@ -206,6 +232,7 @@ class KnownOptimiser:
         return planned
 
     def end_epoch(self, loss: float) -> None:
+        self._check_unchanged()
         if self.scheduler is not None and self.every == "epoch":
             self.stand_in.step()
             step_scheduler(self.scheduler, loss)
@@ -224,13 +251,13 @@ def optimiser_from(
     units = [found for unit in layers or [list(method.parameters())] if (found := trainable(unit))]
     made = [made_optimiser(make, unit) for unit in units]
     require(bool(units), "method must have trainable parameters, got none: set requires_grad_(True) for some.")
+    known = {_settings_of(optimiser) for optimiser in made}  # before a scheduler replaces `step`
     if make_scheduler is not None and not _only_changes_the_rate(_made_scheduler(make_scheduler, made[0], every)):
         return OwnOptimiser(make, make_scheduler, every)
-    known = {_settings_of(optimiser) for optimiser in made}
     settings = known.pop() if len(known) == 1 else None
     if settings is None:
         return OwnOptimiser(make, make_scheduler, every)
-    return KnownOptimiser(settings, make, make_scheduler, every)
+    return KnownOptimiser(settings, make, make_scheduler, every, made)
 
 
 def _made_scheduler(make: MakeScheduler, optimiser: torch.optim.Optimizer, every: str) -> Any:
@@ -270,15 +297,21 @@ def step_scheduler(scheduler: LRScheduler | ReduceLROnPlateau, loss: float = 0.0
 
 
 def _only_changes_the_rate(scheduler: Any) -> bool:
-    """Whether a scheduler is one of torch's that changes the learning rate alone."""
+    """Whether a scheduler, with those that it consists of, is one of torch's that changes the learning rate alone."""
     known = type(scheduler).__module__ == "torch.optim.lr_scheduler"
-    return known and not getattr(scheduler, "cycle_momentum", False)
+    parts = getattr(scheduler, "_schedulers", ())
+    return known and not getattr(scheduler, "cycle_momentum", False) and all(map(_only_changes_the_rate, parts))
+
+
+def _setting(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the settings of an optimiser's first group of parameters."""
+    return {key: value for key, value in optimiser.param_groups[0].items() if key not in ("params", "initial_lr")}
 
 
 def _settings_of(optimiser: torch.optim.Optimizer) -> OptimiserSettings | None:
     """Return the settings of an optimiser that the package has in its own form."""
     usual = USUAL.get(type(optimiser))
-    if usual is None or len(optimiser.param_groups) != 1 or optimiser.state:
+    if usual is None or is_customised_optimiser(optimiser) or len(optimiser.param_groups) != 1 or optimiser.state:
         return None
     (group,) = optimiser.param_groups
     if any(group[key] != value for key, value in usual.items()) or isinstance(group["lr"], Tensor):
