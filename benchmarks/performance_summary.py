@@ -137,12 +137,21 @@ def _others(found: Results) -> str:
             f"{MACHINES['h200']}, {line['epochs']} epochs of CIFAR-10 with a network of {dense(line)} units, with start and "
             f"evaluations: {ratio(*seconds)}"
         )
-    for key, how in (("wavefront_us", "all representatives"), ("sampled_wavefront_us", "one representative per class")):
-        ratios = [line[key] / line["backprop_us"] for line in found.lines("h200", "convolutions") if key in line]
-        if ratios:
-            said.append(f"{MACHINES['h200']}, a step of convolutional networks with {how}: {span(ratios)}")
+    said += _convolutions(found, "h200", "wavefront_us")
     lines = found.lines("cpu", "steps")
     if lines:
         times = span([line["sequential_us"] / line["backprop_us"] for line in lines])
         said.append(f"{MACHINES['cpu']}, a step of dense networks with an embedding of {lines[0]['embedding']}: {times}")
+    said += _convolutions(found, "cpu", "sequential_us")
     return "\n".join(["Other times, divided by those of backprop:", "", *(f"- {line}" for line in said)]) if said else ""
+
+
+def _convolutions(found: Results, name: str, key: str) -> list[str]:
+    """Say how steps of convolutional networks compare with backprop on a machine, with all representatives and with some."""
+    said = []
+    for prefix, how in (("", "all representatives"), ("sampled_", "one representative per class")):
+        lines = [line for line in found.lines(name, "convolutions") if prefix + key in line]
+        if lines:
+            ratios = span([line[prefix + key] / line["backprop_us"] for line in lines])
+            said.append(f"{MACHINES[name]}, a step of convolutional networks with {how}: {ratios}")
+    return said
