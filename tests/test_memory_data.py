@@ -1,5 +1,6 @@
 """`faustnet.train` on data in memory: arrays, frames, data sets and loaders; and what is done with such runs."""
 
+import pickle
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -118,6 +119,33 @@ def test_tables_train_and_predict_as_rows(tmp_path: Path) -> None:
     rows = [one.class_name for one in model.predict(wine.data)]
     assert rows == [one.class_name for one in model.predict(wine.data.to_numpy()[:, :, None, None])]
     assert np.mean(np.array(rows) == names) > 0.9
+
+
+def test_tables_with_other_columns_or_another_order_are_refused(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    wine = load_wine(as_frame=True)
+    x, y = wine.data, wine.target
+    reversed_, renamed = x[x.columns[::-1]], x.rename(columns={"ash": "dust"})
+    sentence = (
+        r"test must have the columns of data in the same order, got {} in place of {} as column {}: select the columns"
+    )
+    cases = [
+        (reversed_, "'proline'", "'alcohol'", 1),
+        (renamed, "'dust'", "'ash'", 3),
+        (x.iloc[:, :12], "no column", "'pr", 13),
+    ]
+    for table, got, expected, number in cases:
+        with pytest.raises(FaustnetError, match=sentence.replace("{} as", "{}.* as").format(got, expected, number)):
+            data_in_memory((x, y), (table, y))
+    assert data_in_memory((x, y), (x.to_numpy(), y)).columns == tuple(x.columns)
+    run = train(tmp_path / "run", (x, y), recipe={**RECIPE, "training": {"epochs": 1, "batch_size": 16}})
+    model = pickle.loads(pickle.dumps(library.load(run.folder, device="cpu").rename_class("0", "first")))
+    with pytest.raises(
+        FaustnetError, match="pixels must have the columns of the training data in the same order, got 'proline'"
+    ):
+        model.predict(reversed_)
+    assert model.predict(x) == model.predict(x.to_numpy())
+    assert pandas.Series(model.columns).equals(pandas.Series(x.columns))
 
 
 def test_token_ids_train_a_transformer(tmp_path: Path, faustnet: Command) -> None:

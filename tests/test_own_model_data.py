@@ -101,6 +101,21 @@ def test_a_table_of_pandas() -> None:
     assert_equal(one.method.state_dict(), other.method.state_dict())
 
 
+def test_a_table_with_another_order_of_columns_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    x, y = data()
+    method = faustnet.FaustRepresentative(
+        faustnet.Network([nn.Linear(64, 16)], 6, example=x[:1].flatten(1).float()), CLASSES
+    )
+    table = pandas.DataFrame(x.flatten(1).float().numpy())
+    other = (table[table.columns[::-1]], y.numpy())
+    with pytest.raises(faustnet.FaustnetError, match="test must have the columns of train in the same order, got '63'"):
+        faustnet.Trainer(method, train=(table, y.numpy()), test=other, optimiser=adamw)
+    trainer = trained(method, 1, train=(table, y.numpy()))
+    with pytest.raises(faustnet.FaustnetError, match="data must have the columns of the training data in the same order"):
+        trainer.evaluate(other)
+
+
 def test_known_targets_save_reading_all_items() -> None:
     dataset = WithTargets()
     faustnet.Trainer(made(), train=dataset, optimiser=adamw)

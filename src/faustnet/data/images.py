@@ -97,6 +97,7 @@ class DataSet:
     validation: Images | None = field(default=None, kw_only=True)  # if the data set has validation texts of its own
     tokeniser: Tokeniser | None = field(default=None, kw_only=True)  # of texts
     paths: Mapping[str, Sequence[Path]] | None = field(default=None, kw_only=True)  # files of "train" and "test" images
+    columns: tuple[str, ...] = field(default=(), kw_only=True)  # names of the columns of a pandas table
 
     def only(self, class_names: Sequence[str]) -> "DataSet":
         """Return the data of some of the classes, which keep their order."""

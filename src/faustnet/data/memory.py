@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from faustnet.data.images import DataSet, Images
 from faustnet.data.npy_file import channels_first
 from faustnet.data.sources import as_tensor, pair
+from faustnet.data.table_columns import check_columns, columns_of_pair
 from faustnet.data.tokens import Tokeniser, check_ids
 from faustnet.errors import FaustnetError, require
 
@@ -32,9 +33,12 @@ def data_in_memory(train: Any, test: Any = None, *, tokens: bool = False) -> Dat
     Args:
         train: A pair (x, y) of arrays, tensors or pandas tables; a map-style data set; an iterable data set or a data
             loader. All samples are read once.
-        test: Test data of the same kinds. None: a fifth of the samples of each class.
+        test: Test data of the same kinds; a table must have the columns of the training data in the same order. None: a
+            fifth of the samples of each class.
         tokens: Whether whole numbers (n, T) are token ids, where 0 is padding, in place of a table.
     """
+    columns = columns_of_pair(train)
+    check_columns(columns_of_pair(test), columns, "test", "data")
     x, labels = _read(train, "data")
     names, numbers = _numbered(labels)
     tokeniser = _tokeniser(x) if tokens else None
@@ -52,7 +56,7 @@ def data_in_memory(train: Any, test: Any = None, *, tokens: bool = False) -> Dat
         first.pixels.dtype == second.pixels.dtype,
         f"data and test must have the same type, got {first.pixels.dtype} and {second.pixels.dtype}: convert one of them.",
     )
-    return DataSet(MEMORY, tuple(map(str, names)), first, second, tokeniser=tokeniser)
+    return DataSet(MEMORY, tuple(map(str, names)), first, second, tokeniser=tokeniser, columns=columns)
 
 
 def data_digest(data: DataSet) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from faustnet.data import Images, ImageSource, Tokeniser, image_pixels, read_image
 from faustnet.data.images import described, is_table
+from faustnet.data.table_columns import check_columns, columns_of
 from faustnet.data.tokens import check_ids
 from faustnet.errors import FaustnetError, require
 from faustnet.methods.arguments import all_finite
@@ -81,6 +82,7 @@ def _read(file: Any, shape: tuple[int, int, int], number: int) -> Tensor:
 def _pixels(given: Any, model: "Model") -> Tensor:
     """Return the pixels of images, (n, c, h, w), or the rows of a table in the form that the model has."""
     shape = model.shape
+    check_columns(columns_of(given), model.columns, "pixels", "the training data")
     array = given.to_numpy() if hasattr(given, "to_numpy") else given
     try:
         if isinstance(array, np.ndarray):

@@ -43,7 +43,8 @@ class Model:
 
     Wherever a model takes pixels, a model of images takes arrays, (n, c, h, w) or (n, h, w, c); an image of Pillow, the path
     of an image file, or a list of those, which are resized. A model of texts takes a list of strings, or token ids
-    (n, tokens); a model of a table, the rows (n, columns).
+    (n, tokens); a model of a table, the rows (n, columns), whose columns a pandas table must have in
+    the order of the training.
 
     `load` reads a model from a file, such as model.safetensors in a run folder. A pickle contains the same bytes as the
     file, and is loaded on the CPU.
@@ -59,6 +60,7 @@ class Model:
     tokeniser: Tokeniser | None = None  # of texts
     own: OwnMethod | None = None  # builds the method, if the recipe does not describe it
     history: ClassHistory | None = None  # of classes that were changed after training; None if there were no changes
+    columns: tuple[str, ...] = ()  # names of the columns, if it was trained on a pandas table
 
     @classmethod
     def fresh(
@@ -68,6 +70,7 @@ class Model:
         class_names: Sequence[str],
         tokeniser: Tokeniser | None = None,
         own: OwnMethod | None = None,
+        columns: tuple[str, ...] = (),
     ) -> "Model":
         """Return an untrained model. Its weights are drawn on the CPU, so that they are the same on every device."""
         scaling = Scaling.of(train) if tokeniser is None else None
@@ -78,7 +81,8 @@ class Model:
             else:
                 method = recipe.build_method(train.shape, len(class_names), tokeniser.vocabulary if tokeniser else 0)
         of_bytes = train.pixels.dtype == torch.uint8
-        return cls(recipe, method, tuple(class_names), train.shape, scaling, of_bytes, tokeniser=tokeniser, own=own)
+        names, shape = tuple(class_names), train.shape
+        return cls(recipe, method, names, shape, scaling, of_bytes, tokeniser=tokeniser, own=own, columns=columns)
 
     def untrained(self, classes: int) -> Method:
         """Return an untrained method like that of this model, for this number of classes."""

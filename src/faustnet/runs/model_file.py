@@ -42,6 +42,8 @@ def file_contents(model: "Model") -> bytes:
         "threshold": model.threshold,
         "tokeniser": model.tokeniser and model.tokeniser.to_json(),
     }
+    if model.columns:
+        about["columns"] = model.columns
     if model.history is not None:
         about["classes"], kept = history_contents(model.history)
         tensors |= kept
@@ -67,6 +69,7 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
             raise ValueError("its shape is not that of images or of its tokens")
         threshold = about.get("threshold")  # the first files of version 0.1 have none
         threshold = None if threshold is None else float(threshold)
+        columns = tuple(map(str, about.get("columns", ())))
         intact = is_intact(tensors, about)
         scaling = None if tokeniser else _scaling(tensors, shape[0])
         weights = {name.removeprefix("method."): tensor for name, tensor in tensors.items() if not name.startswith(OTHERS)}
@@ -91,7 +94,7 @@ def model_fields(metadata: dict[str, str], tensors: Tensors, source: str | Path,
     method.to(dtype).load_state_dict(weights)
     return {
         "recipe": recipe, "method": method.eval(), "class_names": names, "shape": shape, "scaling": scaling,
-        "of_bytes": of_bytes, "threshold": threshold, "tokeniser": tokeniser, "history": history,
+        "of_bytes": of_bytes, "threshold": threshold, "tokeniser": tokeniser, "history": history, "columns": columns,
     }  # fmt: skip
 
 

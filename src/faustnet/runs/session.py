@@ -187,7 +187,7 @@ def set_up(
     images, held_out = validation_split(recipe, data)
     recipe.data.augmentation.check(images.shape)
     images = images.to(device)
-    model = Model.fresh(recipe, images, data.class_names, data.tokeniser, own)
+    model = Model.fresh(recipe, images, data.class_names, data.tokeniser, own, data.columns)
     if start is not None:
         model = started(model, start)
     model = model.to(device)

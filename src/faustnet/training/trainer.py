@@ -12,6 +12,7 @@ import torch
 from faustnet.data.images import DataSet, Images
 from faustnet.data.quick_checks import obvious_findings
 from faustnet.data.sources import STREAM_SAMPLE, ArraySource, StreamSource, all_in_memory, digest, source_from
+from faustnet.data.table_columns import check_columns, columns_of_pair
 from faustnet.errors import FaustnetError, errors_about_arguments, require, warn
 from faustnet.methods import Method, Source
 from faustnet.methods.start import start_from
@@ -92,6 +93,8 @@ class Trainer:
         require(isinstance(seed, int), f"seed must be a whole number, got {seed!r}.")
         example, classes = method.network.example, method.classes
         self.method, self.callbacks, self.seed = method, _callbacks(callbacks), seed
+        self.columns = columns_of_pair(train)
+        check_columns(columns_of_pair(test), self.columns, "test", "train")
         self.train = source_from(train, "train", example, classes, batch_size or USUAL_BATCH)
         self.test = None
         if test is not None:
@@ -181,6 +184,7 @@ class Trainer:
         """Evaluate the method on the test data, or on other data of the same kinds."""
         source = self.test
         if data is not None:
+            check_columns(columns_of_pair(data), self.columns, "data", "the training data")
             example, classes = self.method.network.example, self.method.classes
             source = all_in_memory(source_from(data, "data", example, classes), "data", example, classes)
         if source is None:
