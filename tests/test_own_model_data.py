@@ -157,6 +157,26 @@ def test_a_stream_learns_what_its_batches_teach(schedule: str, optimiser: Any) -
     assert_equal(dict(method.named_parameters()), {name: stream[name] for name, _ in method.named_parameters()})
 
 
+@pytest.mark.parametrize(
+    ("sizes", "got"), [([8, 8, 5, 8], "5 in batch 3"), ([8, 8, 12, 8], "12 in batch 3"), ([8, 9], "9 in batch 2")]
+)
+def test_batches_of_several_sizes_are_refused(sizes: list[int], got: str) -> None:
+    batches = [[*range(size)] for size in sizes]
+    loader = DataLoader(TensorDataset(*data()), batch_sampler=batches)
+    with pytest.raises(faustnet.FaustnetError, match=f"must have batches of 8 samples, and only .* got {got}: make"):
+        trained(made(), 1, train=loader, batch_size=None)
+
+
+def test_an_incomplete_last_batch_is_dropped_also_that_of_each_worker() -> None:
+    batches = [[*range(8)], [*range(8, 16)], [*range(16, 21)]]
+    several = DataLoader(TensorDataset(*data()), batch_sampler=batches)
+    stream = DataLoader(Stream(), 7, num_workers=2)  # each worker reads the whole stream
+    for loader, number in ((several, 2), (stream, 2 * (SAMPLES // 7))):
+        trainer = trained(made(), 1, train=loader, batch_size=None)
+        assert trainer.loop is not None
+        assert trainer.loop.batches == number
+
+
 def test_a_stream_longer_than_its_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "STREAM_SAMPLE", 20)
     trainer = trained(made(), 3, train=Stream(repeats=12), test=Stream())

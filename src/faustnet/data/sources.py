@@ -98,22 +98,37 @@ class DatasetSource:
 
 
 class StreamSource(ArraySource):
-    """Batches of a stream, for training, and a sample of them in memory, for everything else."""
+    """Batches of a stream, for training, and a sample of them in memory, for everything else. Only the last batch may be
+    incomplete, or that of each worker if the workers read an iterable data set."""
 
     def __init__(self, loader: DataLoader[Any], sample: ArraySource, classes: int):
         super().__init__(sample.x, sample.labels, sample.class_names)
         self.loader, self.classes = loader, classes
         self.batch_size: int = loader.batch_size or len(next(iter(loader))[1])
+        self.ends = max(1, loader.num_workers) if isinstance(loader.dataset, IterableDataset) else 1
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of one epoch, on the CPU. An incomplete last batch is dropped. (B, …), (B,)"""
-        for number, batch in enumerate(self.loader):
-            x, labels = pair(batch, f"Batch {number + 1} of the data loader")
+        incomplete: list[tuple[int, int]] = []  # numbers and sizes of incomplete batches
+        for number, batch in enumerate(self.loader, start=1):
+            x, labels = pair(batch, f"Batch {number} of the data loader")
             x, y = as_tensor(x).to(self.x.dtype), checked_labels(labels, self.classes, "train")
-            if len(y) == self.batch_size:
-                _check_shape(x, self.x, "train")
-                _check_finite(x, f"Batch {number + 1} of the data loader")
-                yield x, y
+            if len(incomplete) == self.ends:
+                self._refuse_size(*incomplete[0])
+            if len(y) > self.batch_size:
+                self._refuse_size(number, len(y))
+            if len(y) < self.batch_size:
+                incomplete.append((number, len(y)))
+                continue
+            _check_shape(x, self.x, "train")
+            _check_finite(x, f"Batch {number} of the data loader")
+            yield x, y
+
+    def _refuse_size(self, number: int, size: int) -> None:
+        raise FaustnetError(
+            f"train must have batches of {self.batch_size} samples, and only the last may have fewer, got {size} in batch "
+            f"{number}: make batches of one size."
+        )
 
 
 Source = ArraySource | DatasetSource | StreamSource
