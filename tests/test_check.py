@@ -198,6 +198,13 @@ def folder(arrays: Arrays, tmp_path: Path) -> Path:
     return tmp_path / "own"
 
 
+def test_an_image_in_no_class_folder_is_a_finding(folder: Path, find: Any) -> None:
+    Image.new("L", (8, 8), 9).save(folder / "train" / "loose.png")
+    *_, finding = find(folder)
+    assert finding["kind"] == "skipped"
+    assert f"1 image in no folder of a class, such as {folder / 'train' / 'loose.png'}" in finding["message"]
+
+
 def test_a_page_shows_the_findings(folder: Path, find: Any, faustnet: Command, tmp_path: Path) -> None:
     found = find(folder)
     assert [one["kind"] for one in found] == ["overlap", "constant", "skipped"]

@@ -187,6 +187,48 @@ def test_a_folder_divided_in_another_way_is_not_taken_for_classes(tmp_path: Path
     assert load_data(str(tmp_path / "vehicles")).class_names == ("bus", "train")
 
 
+@pytest.mark.parametrize("parts", [("training", "testing"), ("Train", "Test"), ("TRAIN", "testing")])
+def test_other_names_of_the_parts_are_the_split_too(parts: tuple[str, str], tmp_path: Path) -> None:
+    for number, part in enumerate((*parts, "Valid")):
+        for name in ("cat", "dog"):
+            picture(tmp_path / "own" / part / name / "1.png", value=number)
+    data = load_data(str(tmp_path / "own"))
+    assert data.class_names == ("cat", "dog")
+    assert (data.train.pixels.unique().tolist(), data.test.pixels.unique().tolist()) == ([0], [1])
+    assert data.left_out == (f"{tmp_path / 'own' / 'Valid'}, because only the folders {parts[0]} and {parts[1]} are used",)
+    (tmp_path / "own" / parts[1]).rename(tmp_path / "elsewhere")
+    with pytest.raises(FaustnetError, match=r"has only folders: if .* is already split, rename the parts to train and test"):
+        load_data(str(tmp_path / "own"))
+
+
+def test_the_usual_name_of_a_part_has_precedence(tmp_path: Path) -> None:
+    for part in ("Train", "test", "train", "training"):
+        for name in ("cat", "dog"):
+            picture(tmp_path / part / name / "1.png", value=200 if part == "train" else 3)
+    data = load_data(str(tmp_path))
+    assert data.train.pixels.unique().tolist() == [200]
+    assert [line.split(",")[0] for line in data.left_out] == [str(tmp_path / name) for name in ("Train", "training")]
+
+
+def test_images_beside_the_folders_of_classes_are_reported_or_refused(folder: Path, tmp_path: Path) -> None:
+    before = load_data(str(folder))
+    picture(folder / "loose.png")
+    picture(folder / "b.JPG")
+    (folder / "README.md").touch()
+    data = load_data(str(folder))
+    assert data.left_out == (
+        f"2 images in no folder of a class, such as {folder / 'b.JPG'}: move all images into such folders",
+    )
+    assert torch.equal(data.train.pixels, before.train.pixels)
+    with pytest.raises(FaustnetError, match=r"b.JPG is not in the folder of a class: move it into one, or remove it"):
+        load_data(str(folder), strict=True)
+    for part in ("train", "test"):
+        for name in ("cat", "dog"):
+            picture(tmp_path / "own" / part / name / "1.png")
+        picture(tmp_path / "own" / part / "loose.png")
+    assert load_data(str(tmp_path / "own")).left_out[0].startswith("2 images in no folder of a class, such as")
+
+
 @pytest.mark.parametrize("name", ["grey.png", "deep.png", "a.jpg", "cmyk.jpg", "alpha.png", "moving.gif", "a.webp", "p.png"])
 def test_every_kind_of_image_keeps_its_picture(name: str, tmp_path: Path) -> None:
     """A dark left and a bright right half, large enough to be reduced while it is decoded."""

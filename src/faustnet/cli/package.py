@@ -63,7 +63,10 @@ def shards(
         ),
     ] = 0,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Stop if an image cannot be read, instead of skipping it.")
+        bool,
+        typer.Option(
+            "--strict", help="Stop at an image that cannot be read or is in no class folder, instead of skipping it."
+        ),
     ] = False,
     data_dir: DataDir = None,
 ) -> None:

@@ -46,7 +46,10 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the recipe, for example options.scale=0.1."),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Stop if one of your own images cannot be read, instead of skipping it.")
+        bool,
+        typer.Option(
+            "--strict", help="Stop at an image that cannot be read or is in no class folder, instead of skipping it."
+        ),
     ] = False,
     from_: Annotated[
         Path | None,

@@ -2,7 +2,7 @@
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -18,8 +18,9 @@ GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F"}
 HELD_OUT = 0.2  # fraction for testing, of a folder that is not split into train and test
 KEPT_SIZE = 64  # images keep their size if it is the same for all and at most this
 COMMON_SIZE = 32  # otherwise they are resized to this
-PARTS = ("train", "test")
+PARTS = {"train": ("train", "training"), "test": ("test", "testing")}  # names of their folders, also with capital letters
 OTHER_PARTS = ("val", "valid", "validation")  # common names of parts that are not used
+PART_NAMES = {*chain(*PARTS.values()), *OTHER_PARTS}
 SHOWN = 5  # messages and file types that are listed before the rest is counted
 
 ClassFiles = dict[str, list[Path]]  # the files of each class
@@ -56,7 +57,9 @@ class ImageFolder:
     shape: tuple[int, int, int]
     errors: FileErrors
     other_files: Sequence[Path]  # not images
+    loose_images: Sequence[Path]  # in no folder of a class
     unused_folders: Sequence[Path]
+    split: Mapping[str, Path]  # the folders of training and test images; empty if the folder is not split
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -73,19 +76,31 @@ class ImageFolder:
             kinds = Counter(path.suffix.lower() or "no suffix" for path in others).most_common(SHOWN)
             listed = ", ".join(f"{kind} {count}" for kind, count in kinds)
             lines.append(f"{len(others)} files whose suffix is not that of an image ({listed})")
-        return (*lines, *(f"{path}, because only the folders train and test are used" for path in self.unused_folders))
+        if self.loose_images:
+            number = "1 image" if len(self.loose_images) == 1 else f"{len(self.loose_images)} images"
+            lines.append(
+                f"{number} in no folder of a class, such as {self.loose_images[0]}: move all images into such folders"
+            )
+        used = " and ".join(path.name for path in self.split.values())
+        return (*lines, *(f"{path}, because only the folders {used} are used" for path in self.unused_folders))
 
 
 def find_class_files(
     folder: Path, image_size: int = 0, *, shape: tuple[int, int, int] | None = None, strict: bool = False
 ) -> ImageFolder:
     """Find the images in FOLDER/CLASS/…, a fifth of which are held out for testing, or in FOLDER/train/CLASS/… and
-    FOLDER/test/CLASS/…. Class folders may have subfolders. Files that cannot be read are left out, or refused if `strict`.
-    All images get one shape: `shape`, (channels, height, width), or `image_size`, or one that suits the images."""
-    is_split = all((folder / part).is_dir() for part in PARTS)
-    classes_folder = folder / PARTS[0] if is_split else folder
+    FOLDER/test/CLASS/…. Class folders may have subfolders. Images that cannot be read or are in no class folder are left
+    out, or refused if `strict`. All images get one shape: `shape`, (channels, height, width), or `image_size`, or one that
+    suits the images."""
+    split = _split_folders(folder)
+    classes_folder = split.get("train", folder)
     train_files, others = list_classes(classes_folder)
-    test_files, more = list_classes(folder / PARTS[1]) if is_split else ({}, [])
+    test_files, more = list_classes(split["test"]) if split else ({}, [])
+    loose = [path for place in (folder, *split.values()) for path in _loose_images(place)]
+    require(
+        not (strict and loose),
+        f"{loose[0] if loose else ''} is not in the folder of a class: move it into one, or remove it.",
+    )
     if unknown := sorted(set(test_files) - set(train_files)):
         raise FaustnetError(
             f"{folder} has test images but no training images of the class {unknown[0]!r}: add training images of it."
@@ -97,10 +112,10 @@ def find_class_files(
         {name: [path for path in paths if path in headers] for name, paths in files.items()}
         for files in (train_files, test_files)
     )
-    if not is_split:
+    if not split:
         train_files, test_files = _split(train_files, folder)
-    unused = [folder / name for name in OTHER_PARTS if is_split and (folder / name).is_dir()]
-    return ImageFolder(classes_folder, train_files, test_files, shape, errors, others + more, unused)
+    unused = [path for path in _part_folders(folder) if split and path not in split.values()]
+    return ImageFolder(classes_folder, train_files, test_files, shape, errors, others + more, loose, unused, split)
 
 
 def load_folder(
@@ -126,13 +141,32 @@ def read_classes(folder: Path, shape: tuple[int, int, int]) -> tuple[dict[str, t
     """Read all images in FOLDER/CLASS/…, as bytes of this shape, (n, channels, height, width) for each class. Also return
     the files that are not images. An image that cannot be read, or is in no class folder, is an error."""
     require(folder.is_dir(), f"{folder} is not a folder: give a folder that contains a folder of images for each class.")
-    entries = (path for path in sorted(folder.iterdir()) if not is_ignored(path.name))
-    if loose := [path for path in entries if path.suffix.lower() in SUFFIXES and not path.is_dir()]:
+    if loose := _loose_images(folder):
         raise FaustnetError(
             f"{loose[0]} is not in the folder of a class: move it into one, or add a single class with 'faustnet add-class'."
         )
     files, others = list_classes(folder, least=1)
     return {name: torch.stack([read_image(path, shape) for path in paths]) for name, paths in files.items()}, others
+
+
+def _split_folders(folder: Path) -> dict[str, Path]:
+    """Return the folders of training and of test images by part, and none if the folder is not split."""
+    present = _part_folders(folder)
+    found = {part: [path for path in present if path.name.lower() in names] for part, names in PARTS.items()}
+    if not all(found.values()):
+        return {}
+    return {part: min(paths, key=lambda path: path.name != part) for part, paths in found.items()}
+
+
+def _part_folders(folder: Path) -> list[Path]:
+    """Return the folders whose names are those of parts of a data set, sorted."""
+    return [path for path in sorted(folder.iterdir()) if path.name.lower() in PART_NAMES and path.is_dir()]
+
+
+def _loose_images(folder: Path) -> list[Path]:
+    """Return the image files that are in this folder itself, sorted."""
+    entries = (path for path in sorted(folder.iterdir()) if not is_ignored(path.name))
+    return [path for path in entries if path.suffix.lower() in SUFFIXES and not path.is_dir()]
 
 
 def _split(files: ClassFiles, folder: Path) -> tuple[ClassFiles, ClassFiles]:
@@ -159,7 +193,7 @@ def list_classes(folder: Path, least: int = 2) -> tuple[ClassFiles, list[Path]]:
             others += not_images
     for name, paths in found.items():
         require(bool(paths), f"{folder / name} contains no image: add some, or remove the folder.")
-        if name in (*PARTS, *OTHER_PARTS) and not any(path.parent == folder / name for path in paths):
+        if name.lower() in PART_NAMES and not any(path.parent == folder / name for path in paths):
             raise FaustnetError(
                 f"{folder / name} has only folders: if {folder} is already split, rename the parts to train and test."
             )

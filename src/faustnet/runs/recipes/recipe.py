@@ -28,7 +28,8 @@ class DataSettings:
         zoom: Largest change of the height and width, as a fraction.
         image_size: For folders of images: height and width in pixels. 0: if all images have the same size of at most 64×64,
             they keep it; otherwise they are resized to 32×32.
-        strict: For folders of images: whether an unreadable file is an error instead of being skipped.
+        strict: For folders of images: whether an image that cannot be read or is in no class folder is an error
+            instead of being skipped.
         stream: For folders of shards: whether to read images from disk during training: "always", "never", or "auto" (if
             they do not fit in memory).
         text_column: For files of texts: name of the column with the texts; "" for the only one with a usual name, such as
