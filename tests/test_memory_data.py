@@ -148,6 +148,15 @@ def test_tables_with_other_columns_or_another_order_are_refused(tmp_path: Path) 
     assert pandas.Series(model.columns).equals(pandas.Series(x.columns))
 
 
+def test_pillow_images_of_16_bits_keep_their_greys_and_fractions_are_refused() -> None:
+    deep = np.arange(20 * 16, dtype=np.uint16).reshape(20, 4, 4) * 200
+    labels = np.arange(20) % 2
+    found = data_in_memory(Items(deep, labels, Image.fromarray), Items(deep, labels, Image.fromarray))
+    assert torch.equal(found.train.all_pixels[:, 0], torch.from_numpy((deep // 256).astype(np.uint8)))
+    with pytest.raises(FaustnetError, match=r"Item 0 of data cannot be used \(its pixels are floating-point numbers"):
+        data_in_memory(Items(deep / np.float32(65_535), labels, Image.fromarray))
+
+
 def test_token_ids_train_a_transformer(tmp_path: Path, faustnet: Command) -> None:
     """A class is the larger of two kinds of token."""
     random = np.random.default_rng(0)

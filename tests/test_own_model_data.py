@@ -136,6 +136,33 @@ def test_images_of_pillow() -> None:
     assert trainer.evaluate().accuracy > 0.8
 
 
+def test_every_kind_of_pillow_image_becomes_values_from_0_to_1() -> None:
+    grey = np.array([[0, 255], [51, 0]], np.uint8)
+    image = Image.fromarray(grey)
+    deep = grey.astype(np.uint16) * 257
+    big = Image.frombytes("I;16B", (2, 2), deep.astype(">u2").tobytes())
+    wanted = torch.from_numpy(grey) / 255
+    for one in (image, Image.fromarray(deep), Image.fromarray(deep.astype(np.int32)), big):
+        torch.testing.assert_close(sources.as_tensor(one), wanted[None], msg=one.mode)
+    assert sources.as_tensor(image.point(lambda value: 255 * (value > 100)).convert("1")).unique().tolist() == [0, 1]
+    colours = Image.fromarray(np.stack([grey, grey // 3, 255 - grey], axis=2))
+    palette = colours.convert("P", palette=Image.Palette.ADAPTIVE)
+    torch.testing.assert_close(sources.as_tensor(palette), sources.as_tensor(colours))
+    assert sources.as_tensor(colours.convert("RGBA")).shape == (4, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (np.ones((2, 2), np.float32), "must have whole numbers as pixels, got mode F"),
+        (np.full((2, 2), 70_000, np.int32), "must have pixels from 0 to 65535 if their mode is I, got 70000 to 70000"),
+    ],
+)
+def test_pillow_images_of_unknown_range_are_refused(values: np.ndarray, sentence: str) -> None:
+    with pytest.raises(faustnet.FaustnetError, match=sentence):
+        sources.as_tensor(Image.fromarray(values))
+
+
 @pytest.mark.parametrize("schedule", ["sequential", "wavefront"])
 @pytest.mark.parametrize("optimiser", [adamw, groups])
 def test_a_stream_learns_what_its_batches_teach(schedule: str, optimiser: Any) -> None:

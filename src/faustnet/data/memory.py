@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from faustnet.data.image_file import image_pixels
 from faustnet.data.images import DataSet, Images
 from faustnet.data.npy_file import channels_first
 from faustnet.data.sources import as_tensor, pair
@@ -118,7 +119,10 @@ def _split(everything: Images, names: np.ndarray) -> tuple[Images, Images]:
 
 def _stacked(samples: Sequence[Any], name: str) -> Tensor:
     """Stack the samples of a data set. Images of Pillow become bytes. → (n, …)"""
-    found = [_bytes(one) if hasattr(one, "getbands") else as_tensor(one).detach().cpu() for one in samples]
+    found = [
+        _bytes(one, f"Item {number} of {name}") if hasattr(one, "getbands") else as_tensor(one).detach().cpu()
+        for number, one in enumerate(samples)
+    ]
     for position, one in enumerate(found):
         require(
             one.shape == found[0].shape,
@@ -128,8 +132,10 @@ def _stacked(samples: Sequence[Any], name: str) -> Tensor:
     return torch.stack(found)
 
 
-def _bytes(image: Any) -> Tensor:
-    """Return an image of Pillow as grey or RGB. → (c, h, w), bytes"""
+def _bytes(image: Any, name: str) -> Tensor:
+    """Return an image of Pillow as grey or RGB. 16 bits become 8, as in an image file. → (c, h, w), bytes"""
+    if image.mode.startswith(("I", "F")):  # Pillow would clip at 255
+        return image_pixels(image, (1, image.height, image.width), name)
     pixels = torch.from_numpy(np.array(image.convert("L" if image.mode in ("1", "L") else "RGB")))
     return pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
 

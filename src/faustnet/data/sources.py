@@ -18,6 +18,7 @@ from faustnet.errors import FaustnetError, require
 
 STREAM_SAMPLE = 4096  # samples of a stream that are kept, for representatives, references and statistics
 DIGEST_SAMPLES = 100  # samples, at most, that the digest of a source is computed from
+MOST_16_BIT = 65_535  # the largest value of a pixel of 16 bits
 CHECKED_TARGETS = 8  # samples whose labels are compared with `dataset.targets`
 
 
@@ -240,8 +241,7 @@ def as_tensor(value: Any) -> Tensor:
     if hasattr(value, "to_numpy"):  # pandas
         value = np.array(value.to_numpy())  # which may be read-only, unlike the copy
     elif hasattr(value, "getbands"):  # Pillow
-        pixels = torch.from_numpy(np.array(value)).float() / 255
-        return pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
+        return _from_pillow(value)
     try:
         if isinstance(value, list | tuple) and value and not isinstance(value[0], list | tuple | int | float):
             return torch.stack([as_tensor(part) for part in value])
@@ -250,6 +250,25 @@ def as_tensor(value: Any) -> Tensor:
         raise FaustnetError(
             f"Samples must be tensors or arrays of numbers, got {type(value).__name__} ({error}): convert them."
         ) from None
+
+
+def _from_pillow(image: Any) -> Tensor:
+    """Return the values of an image of Pillow, from 0 to 1. A palette becomes RGB. → (c, h, w), float32"""
+    require(
+        image.mode != "F",
+        "Images of Pillow must have whole numbers as pixels, got mode F, whose range is unknown: convert them to arrays.",
+    )
+    deep = image.mode.startswith("I")
+    if image.mode in ("1", "P", "PA"):
+        image = image.convert("L" if image.mode == "1" else "RGB")
+    values = np.array(image).astype(np.float32)
+    require(
+        not deep or bool(((values >= 0) & (values <= MOST_16_BIT)).all()),
+        f"Images of Pillow must have pixels from 0 to {MOST_16_BIT} if their mode is I, got {values.min():g} to "
+        f"{values.max():g}: convert them to arrays.",
+    )
+    pixels = torch.from_numpy(values) / (MOST_16_BIT if deep else 255)
+    return pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
 
 
 def checked_labels(labels: Any, classes: int, name: str) -> Tensor:
