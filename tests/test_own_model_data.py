@@ -1,5 +1,6 @@
 """Data of every kind trains a user's own network."""
 
+import re
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -161,6 +162,41 @@ def test_every_kind_of_pillow_image_becomes_values_from_0_to_1() -> None:
 def test_pillow_images_of_unknown_range_are_refused(values: np.ndarray, sentence: str) -> None:
     with pytest.raises(faustnet.FaustnetError, match=sentence):
         sources.as_tensor(Image.fromarray(values))
+
+
+@pytest.mark.parametrize("value", [1.5, float("nan"), float("inf"), 1e30])
+def test_a_network_of_token_ids_refuses_other_values(value: float) -> None:
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Embedding(8, 4), nn.Flatten(), nn.Linear(12, 8), nn.ReLU())]
+    method = faustnet.FaustRepresentative(faustnet.Network(blocks, 6, example=torch.zeros(1, 3, dtype=torch.long)), CLASSES)
+    x, y = torch.ones(16, 3, dtype=torch.float64), torch.arange(16) % CLASSES
+    assert trained(method, 1, train=(x, y), batch_size=8).history[0].losses
+    assert method.predict(x).shape == y.shape
+    x[0, 1] = value
+    dataset = TensorDataset(x, y)
+    sentence = (
+        "{} must contain whole numbers that fit into torch.int64, the type of the network's example, got {}: convert them"
+    )
+    cases = {
+        "train": (x, y),
+        "Item 0 of the data set": Subset(dataset, range(16)),
+        "Batch 1 of train": DataLoader(dataset, 8),
+    }
+    for name, train in cases.items():
+        with pytest.raises(faustnet.FaustnetError, match=re.escape(sentence.format(name, value))):
+            trained(method, 1, train=train, batch_size=None)
+    with pytest.raises(faustnet.FaustnetError, match=r"x must contain (whole numbers|finite values)"):
+        method.predict(x)
+
+
+def test_a_later_batch_of_other_values_than_token_ids_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "STREAM_SAMPLE", 8)
+    blocks = [nn.Sequential(nn.Embedding(8, 4), nn.Flatten(), nn.Linear(12, 8), nn.ReLU())]
+    method = faustnet.FaustRepresentative(faustnet.Network(blocks, 6, example=torch.zeros(1, 3, dtype=torch.long)), CLASSES)
+    x, y = torch.ones(16, 3, dtype=torch.float64), torch.arange(16) % CLASSES
+    x[8] = 0.5
+    with pytest.raises(faustnet.FaustnetError, match="Batch 2 of the data loader must contain whole numbers"):
+        trained(method, 1, train=DataLoader(TensorDataset(x, y), 8), batch_size=None)
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "wavefront"])

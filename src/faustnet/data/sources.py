@@ -68,7 +68,7 @@ class DatasetItems:
     def sample(self, position: int) -> tuple[Tensor, Any]:
         """Return one sample, and its label as the data set has it."""
         x, label = pair(self.dataset[position], f"Item {position} of the data set")
-        found = as_tensor(x).to(self.like.dtype)
+        found = converted(as_tensor(x), self.like.dtype, f"Item {position} of the data set")
         require(
             found.shape == self.like.shape[1:],
             f"All samples must have the shape of the network's example, {tuple(self.like.shape[1:])}, but item {position} "
@@ -113,7 +113,8 @@ class StreamSource(ArraySource):
         incomplete: list[tuple[int, int]] = []  # numbers and sizes of incomplete batches
         for number, batch in enumerate(self.loader, start=1):
             x, labels = pair(batch, f"Batch {number} of the data loader")
-            x, y = as_tensor(x).to(self.x.dtype), checked_labels(labels, self.classes, "train")
+            x = converted(as_tensor(x), self.x.dtype, f"Batch {number} of the data loader")
+            y = checked_labels(labels, self.classes, "train")
             if len(incomplete) == self.ends:
                 self._refuse_size(*incomplete[0])
             if len(y) > self.batch_size:
@@ -175,7 +176,8 @@ def all_in_memory(source: Source, name: str, example: Tensor, classes: int) -> S
 
 
 def _array_source(x: Any, y: Any, name: str, example: Tensor, classes: int) -> ArraySource:
-    samples, labels = as_tensor(x).to(example), checked_labels(y, classes, name)
+    samples = converted(as_tensor(x), example.dtype, name).to(example.device)
+    labels = checked_labels(y, classes, name)
     require(
         len(samples) == len(labels),
         f"{name} must have one label per sample, got {len(samples)} samples and {len(labels)} labels.",
@@ -218,7 +220,8 @@ def _sampled(loader: DataLoader[Any], name: str, example: Tensor, classes: int, 
     parts: list[tuple[Tensor, Tensor]] = []
     for number, batch in enumerate(loader):
         x, labels = pair(batch, f"Batch {number + 1} of {name}")
-        parts.append((as_tensor(x).to(example.dtype), checked_labels(labels, classes, name)))
+        samples = converted(as_tensor(x), example.dtype, f"Batch {number + 1} of {name}")
+        parts.append((samples, checked_labels(labels, classes, name)))
         if most is not None and sum(len(y) for _, y in parts) >= most:
             break
     require(bool(parts), f"{name} must have at least one batch, got none.")
@@ -250,6 +253,21 @@ def as_tensor(value: Any) -> Tensor:
         raise FaustnetError(
             f"Samples must be tensors or arrays of numbers, got {type(value).__name__} ({error}): convert them."
         ) from None
+
+
+def converted(x: Tensor, dtype: torch.dtype, what: str) -> Tensor:
+    """Return samples with the type of the network's example. If that is a type of whole numbers, such as token ids, other
+    values are an error."""
+    found = x.to(dtype)
+    if dtype == x.dtype or dtype.is_floating_point or dtype.is_complex:
+        return found
+    kept = found.to(x.dtype) == x  # not if x is a fraction, NaN or too large
+    if not bool(kept.all()):
+        raise FaustnetError(
+            f"{what} must contain whole numbers that fit into {dtype}, the type of the network's example, got "
+            f"{x[~kept][0].item()}: convert them."
+        )
+    return found
 
 
 def _from_pillow(image: Any) -> Tensor:

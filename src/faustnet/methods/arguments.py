@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from faustnet.data.sources import as_tensor
+from faustnet.data.sources import as_tensor, converted
 from faustnet.errors import FaustnetError, require
 from faustnet.nn.network import Network
 
@@ -40,7 +40,9 @@ def checked_batch(x: Any, shape: torch.Size, example: Tensor, *, wait: bool = Tr
         not x.is_floating_point() or (x.is_cuda and not wait) or all_finite(x),
         "x must contain finite values only, got NaN or infinity: replace them.",
     )
-    return x.to(example)
+    if x.is_cuda and not wait:
+        return x.to(example)
+    return converted(x, example.dtype, "x").to(example.device)
 
 
 def layer_numbers(layers: Sequence[int] | None, count: int, method: str) -> Sequence[int]:
