@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 
 from conftest import Answer
 from faustnet import FaustClassifier, change_model
-from faustnet.data import DataSet, load_data
+from faustnet.data import DataSet, Images, load_data
 from faustnet.errors import FaustnetError
 from faustnet.methods import METHODS, Faust
 from faustnet.nn.references import REFERENCE_KINDS
@@ -66,6 +66,23 @@ def run(runs: dict[str, Run], tmp_path: Path) -> Path:
 def pixels() -> torch.Tensor:
     """Images of no digit, which differ."""
     return torch.randint(256, (12, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def test_data_may_have_the_old_name_of_a_renamed_class_that_was_added(runs: dict[str, Run], pixels: torch.Tensor) -> None:
+    labels = torch.tensor([0, 1] * 6)
+    data = DataSet("new", ("3", "cross"), Images(pixels, labels), Images(pixels, labels))
+    model = Model.load(runs["faust-representative"].folder / "model.safetensors").add_class("cross", pixels)
+    renamed = Model.from_bytes(model.rename_class("cross", "plus").rename_class("plus", "sum").to_bytes())
+    assert renamed.known(data).test.labels.unique().tolist() == [3, 10]
+    assert renamed.undo_classes().known(data).test.labels.unique().tolist() == [3, 10]
+    again = renamed.add_class("cross", pixels)
+    assert again.known(data).test.labels.unique().tolist() == [3, 11], "a present name has precedence"
+    again = model.remove_class("3").add_class("3", pixels).rename_class("3", "three")
+    assert again.known(data).test.labels.unique().tolist() == [9], "images of the trained class were removed"
+    again = model.rename_class("3", "three").add_class("3", pixels).rename_class("3", "third")
+    assert again.known(data).test.labels.unique().tolist() == [3, 10], "the training data have precedence"
+    with pytest.raises(FaustnetError, match="must have only classes of the model"):
+        renamed.remove_class("sum").known(data)
 
 
 def assert_same(one: Model, other: Model) -> None:

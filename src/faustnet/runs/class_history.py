@@ -94,9 +94,24 @@ class ClassHistory:
         return not self.removed and all(record.trained_as is not None and not record.examples for record in self.records)
 
     def renamed(self, class_names: Sequence[str]) -> dict[str, str]:
-        """Return the present names of the classes that have another name in the training data, by that name."""
-        pairs = zip(self.records, class_names, strict=True)
-        return {record.trained_as: name for record, name in pairs if record.trained_as not in (None, name)}
+        """Return the present names of the classes that have another name in the training data, or had another one when they
+        were added, by that name. An added class does not take over a name of the training data."""
+        pairs, added_as = list(zip(self.records, class_names, strict=True)), self._names_before()
+        added = {added_as.get(name, name): name for record, name in pairs if record.trained_as is None}
+        trained = {record.trained_as: name for record, name in pairs if record.trained_as is not None}
+        found = {old: name for old, name in added.items() if old not in self.removed} | trained
+        return {old: name for old, name in found.items() if old != name}
+
+    def _names_before(self) -> dict[str, str]:
+        """Return the first names of the classes that were renamed, as far as the changes contain them, by present name."""
+        found: dict[str, str] = {}
+        for change in self.changes:
+            if change.action == RENAME:
+                old, new = change.names
+                found[new] = found.pop(old, old)
+            elif change.action == REMOVE:
+                found.pop(change.names[0], None)
+        return found
 
     def noted(self, change: Change) -> tuple[Change, ...]:
         """Return the changes with another one at the end."""
