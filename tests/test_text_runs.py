@@ -256,6 +256,28 @@ def test_classes_are_added_from_texts_and_others_are_rejected(
     assert found[0].class_name in ("good", UNKNOWN)
 
 
+def test_few_shot_compares_texts_only_by_the_model(faustnet: Command, run: Run, folder: Path) -> None:
+    command = (
+        "few-shot",
+        run.folder,
+        "--dataset",
+        folder,
+        "--ways",
+        2,
+        "--shots",
+        "1,5",
+        "--episodes",
+        20,
+        "--device",
+        "cpu",
+    )
+    assert [row["method"] for row in json.loads(faustnet(*command, "--json").out)] == [run.recipe.method] * 2
+    table = faustnet(*command).out
+    assert "100 texts of 2 classes" in table
+    assert "5 texts of each class are classified" in table
+    assert "pixels" not in table
+
+
 def test_the_report_shows_texts_where_it_shows_images(faustnet: Command, run: Run, tmp_path: Path) -> None:
     answer = faustnet("report", run.folder, "--out", tmp_path / "page.html", "--images", 20)
     assert answer.code == 0

@@ -39,8 +39,9 @@ def few_shot(
 
     In each episode, N classes are added from K images each, as by 'faustnet add-classes', and other images of these classes
     are classified among them. Methods other than FAUST compare images by the cosine of the last layer's features. The
-    accuracy of raw pixels is given for comparison.
+    accuracy of raw pixels is given for comparison, except for texts.
     """
+    from faustnet.data.findings import noun_of
     from faustnet.runs.few_shot import all_images, measure_task, model_features, pixel_features, with_interval
     from faustnet.runs.folder import model_at
     from faustnet.system.devices import choose_device
@@ -53,7 +54,9 @@ def few_shot(
     model = model_at(run, where)
     found = model.load_data(dataset, model.recipe.data, data_dir)
     images = all_images(found).to(where)
-    compared = {model.recipe.method: model_features(model, images, chosen), "pixels": pixel_features(images)}
+    compared = {model.recipe.method: model_features(model, images, chosen)}
+    if found.tokeniser is None:  # distances of token ids mean nothing
+        compared["pixels"] = pixel_features(images)
     rows = [
         {"method": name, **with_interval(measure_task(features, task, images.labels, found.class_names, episodes, seed))}
         for task in tasks
@@ -63,11 +66,12 @@ def few_shot(
     if as_json:
         print_json([{**about, **row} for row in rows])
         return
-    typer.echo(f"Accuracy in % on {printable(found.name)}, {len(images)} images of {len(found.class_names)} classes:")
-    _print_rows(rows)
+    noun = noun_of(found)
+    typer.echo(f"Accuracy in % on {printable(found.name)}, {len(images)} {noun} of {len(found.class_names)} classes:")
+    _print_rows(rows, noun)
 
 
-def _print_rows(rows: list[dict[str, Any]]) -> None:
+def _print_rows(rows: list[dict[str, Any]], noun: str) -> None:
     """Print the accuracy of all layers with its interval, and that of each layer, if there are several."""
     columns = ("accuracy", "95 % interval", "each layer alone")
     lines = [
@@ -81,4 +85,4 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         for row in rows
     ]
     print_table(("task", "method", *columns), lines, numbers=columns)
-    typer.echo(f"{rows[0]['episodes']:,} episodes; {rows[0]['queries']} images of each class are classified in each.")
+    typer.echo(f"{rows[0]['episodes']:,} episodes; {rows[0]['queries']} {noun} of each class are classified in each.")
