@@ -149,7 +149,8 @@ print([(one.name, one.learned, one.images) for one in model.classes])
   reference is not the mean of its class, and moving it further lowers the accuracy{learned}. For `faust-prototype`, the
   formula is for directions, and the lengths of references stay. To learn more from new images,
   [train further](going-on.md).
-- **Data.** After a class is renamed, data sets may use its old name or its new one. `evaluate` and `calibrate` leave out
+- **Data.** After a class is renamed, data sets may use its new name or its first one, with which it was trained or added.
+  `evaluate` and `calibrate` leave out
   images of removed classes, and the confusion matrix has no row and no column for them.
 - **Rejection.** A renamed class keeps the threshold of `calibrate`. Every other change removes it: calibrate again.
 - **Undo.** The model file contains the last 100 changes with everything that is needed to undo them, including the
