@@ -101,6 +101,14 @@ def test_a_new_run_on_other_classes_starts_from_the_weights(place: Path, tmp_pat
     assert len(sample & rows) == 4, "the representatives are images of the new data"
 
 
+@pytest.mark.parametrize("method", ["faust-representative", "faust-prototype", "backprop"])
+def test_a_run_with_mixup_starts_on_another_number_of_classes(method: str, place: Path, tmp_path: Path) -> None:
+    table = {"dataset": str(place / "first.npz"), "method": method, "options": {"mixup": 0.2}, **ONE}
+    origin = library.train(table, tmp_path / "origin").folder
+    recipe = {**table, "dataset": str(place / "last.npz"), "start": {"model": str(origin)}}
+    assert library.train(recipe, tmp_path / "run").model().class_names == ("6", "7", "8", "9")
+
+
 @pytest.mark.parametrize("schedule", ["sequential", "wavefront", "greedy"])
 def test_layers_that_are_not_trained_keep_their_weights(schedule: str, place: Path, tmp_path: Path) -> None:
     training = {**EPOCHS["training"], "epochs": 1, "schedule": schedule}

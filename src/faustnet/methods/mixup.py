@@ -28,7 +28,8 @@ class MixUp(nn.Module):
             f"mixup must be 0 for token ids and other whole numbers, which cannot be mixed, got {alpha}: leave it out.",
         )
         self.on = alpha > 0
-        drawn = torch.distributions.Beta(alpha, alpha).sample((PLACES,)) if self.on else torch.ones(0)
+        with torch.device("cpu"):  # the meta device cannot draw from this distribution
+            drawn = torch.distributions.Beta(alpha, alpha).sample((PLACES,)) if self.on else torch.ones(0)
         self.register_buffer("shares", torch.maximum(drawn, 1 - drawn), persistent=False)
 
     def own(self, batch: int) -> Tensor | None:
