@@ -43,7 +43,7 @@ from faustnet.runs.recipes import (
 from faustnet.runs.recipes.files import CHOICES
 from faustnet.system.devices import choose_device
 from search import ARMS, arm, draws
-from trials import EQUAL, LEARNING_RATE, RECIPES, Trial, best_of, outcome, read, run, save, write_recipe
+from trials import EQUAL, LEARNING_RATE, RECIPES, Trial, best_of, outcome, read, read_existing, run, save, write_recipe
 
 FAMILY = "best/"
 
@@ -124,20 +124,22 @@ def line(trial: Trial) -> str:
     return f"{trial['study']:30}{trial['number']:4} {outcome(trial)}  {settings}"
 
 
-def wanted(study: str) -> Callable[[Trial], bool]:
-    """Return which trials are of a study or of its twins; all, if it is empty."""
-    names = {study + ending for ending in ARMS}
+def wanted(study: str, trials: list[Trial]) -> Callable[[Trial], bool]:
+    """Return which trials are of a study or of its twins; all, if it is empty. A study without trials is an error."""
+    names, known = {study + ending for ending in ARMS}, {trial["study"] for trial in trials}
+    if study and trials and not names & known:
+        raise unknown("study", study, sorted(set(map(original, known))))
     return lambda trial: not study or trial["study"] in names
 
 
 def show(path: Path) -> None:
-    for trial in sorted(read(path), key=lambda trial: (trial["study"], -(trial["validation_accuracy"] or 0.0))):
+    for trial in sorted(read_existing(path), key=lambda trial: (trial["study"], -(trial["validation_accuracy"] or 0.0))):
         print(line(trial))
 
 
 def write(path: Path) -> None:
     found = {}
-    for study, (best, count) in chosen(read(path)).items():
+    for study, (best, count) in chosen(read_existing(path)).items():
         write_recipe(RECIPES / f"{FAMILY}{study}.toml", recipe_text(best, count))
         found[study] = {"tuning": best.get("tuning", LEARNING_RATE), "trials": count}
     write_recipe(RECIPES / FAMILY / CHOICES, json.dumps(found, indent=1) + "\n")
@@ -196,7 +198,7 @@ def main() -> None:
                 given.file,
                 trial_recipe,
                 line,
-                wanted(given.study),
+                wanted(given.study, read(given.file)),
                 given.jobs,
                 choose_device(given.device).type,
                 given.seconds,

@@ -40,7 +40,21 @@ from faustnet.runs.session import set_up
 from faustnet.system.devices import choose_device
 from faustnet.system.environment import environment
 from faustnet.training.loop import Diverged
-from trials import EQUAL, RECIPES, Trial, best_of, outcome, read, record, results_of, save, write_recipe
+from trials import (
+    EQUAL,
+    RECIPES,
+    Trial,
+    best_of,
+    is_open,
+    outcome,
+    print_left,
+    read,
+    read_existing,
+    record,
+    results_of,
+    save,
+    write_recipe,
+)
 
 VALIDATION = (  # every fifth background alphabet, from the second one
     "Anglo-Saxon_Futhorc", "Bengali", "Early_Aramaic", "Hebrew", "Latin", "Sanskrit"
@@ -143,12 +157,13 @@ def run(path: Path, jobs: int, device: str, seconds: float) -> None:
     """Train the trials without a result, beginning with the first of every method, `jobs` at the same time. The file is
     written after each trial. No trial is started after the given seconds. A trial that fails is stored with the reason, and
     trained again by the next call."""
-    waiting = sorted((one for one in read(path) if one["validation_accuracy"] is None), key=lambda one: one["number"])
+    waiting = sorted(filter(is_open, read_existing(path)), key=lambda one: one["number"])
     calls = [(trial_recipe(trial), device) for trial in waiting]
     failed = 0
     for number, result in results_of(measure, calls, [1] * len(calls), jobs, seconds):
         failed += result["validation_accuracy"] is None
         print(line(record(path, waiting[number], result)), flush=True)
+    print_left(path)
     if failed:
         raise SystemExit(f"{failed} trials failed; {path} has the reasons, and the same command trains them again.")
 
@@ -230,7 +245,7 @@ def line(trial: Trial) -> str:
 
 
 def show(path: Path) -> None:
-    for trial in sorted(read(path), key=lambda trial: (trial["study"], -(trial["validation_accuracy"] or 0.0))):
+    for trial in sorted(read_existing(path), key=lambda trial: (trial["study"], -(trial["validation_accuracy"] or 0.0))):
         print(line(trial))
 
 
@@ -242,7 +257,7 @@ def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:
 
 
 def write(path: Path, epochs: int) -> None:
-    trials, found = read(path), {}
+    trials, found = read_existing(path), {}
     missing = sum(trial["validation_accuracy"] is None for trial in trials)
     if missing:
         raise FaustnetError(f"{missing} of {len(trials)} trials in {path} have no result: run them first.")

@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 
 import torch
 
+from faustnet.errors import require
 from faustnet.reproduce.results import write_lines, writing_to
 from faustnet.reproduce.worker import cached_data, end_with_parent
 from faustnet.runs.recipes import Recipe
@@ -37,6 +38,12 @@ def read(path: Path) -> list[Trial]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
+def read_existing(path: Path) -> list[Trial]:
+    """Return the trials of a file that has to exist."""
+    require(path.exists(), f"FILE must be a file with trials, but {path} does not exist: add trials to it first.")
+    return read(path)
+
+
 def save(path: Path, trials: list[Trial]) -> None:
     write_lines(path, trials)
 
@@ -51,12 +58,14 @@ def run(
     seconds: float,
 ) -> None:
     """Train the wanted trials without a result, beginning with the first of every study. The file is written after each
-    trial. No trial is started after the given seconds.
+    trial. No trial is started after the given seconds. The last line says how many wanted trials have no result.
 
     At most `jobs` dense networks are trained at the same time. Another network counts as half of them, so that two are
     trained at the same time. A trial that fails is stored with the reason, and trained again by the next call.
     """
-    waiting = [trial for trial in read(path) if trial["validation_accuracy"] is None and wanted(trial)]
+    chosen = list(filter(wanted, read_existing(path)))
+    require(bool(chosen), f"{path} must have a trial of what is to run, got none: add trials, or choose other ones.")
+    waiting = list(filter(is_open, chosen))
     studies = [{key: trial[key] for key in ("study", "method", "dataset") if key in trial} for trial in waiting]
     order = sorted(range(len(waiting)), key=lambda place: studies[:place].count(studies[place]))
     waiting = [waiting[place] for place in order]
@@ -66,8 +75,20 @@ def run(
     for number, result in results_of(measure, [(recipe, device) for recipe in recipes], slots, jobs, seconds):
         failed += result["validation_accuracy"] is None
         print(shown(record(path, waiting[number], result)), flush=True)
+    print_left(path, wanted)
     if failed:
         raise SystemExit(f"{failed} trials failed; {path} has the reasons, and the same command trains them again.")
+
+
+def is_open(trial: Trial) -> bool:
+    """Whether a trial has no result."""
+    return trial["validation_accuracy"] is None
+
+
+def print_left(path: Path, wanted: Callable[[Trial], bool] = lambda trial: True) -> None:
+    """Print how many wanted trials in a file have no result, if there are any."""
+    if left := sum(is_open(trial) and wanted(trial) for trial in read(path)):
+        print(f"{left} trial{'s' if left > 1 else ''} left: run the command again.")
 
 
 def results_of(

@@ -12,6 +12,7 @@ written after each trial; run the command again to continue. Trials can also be 
 
 import argparse
 import math
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from faustnet.errors import FaustnetError
 from faustnet.reproduce.jobs import check_known, on_validation
 from faustnet.runs.recipes import Recipe, put, recipe_from, to_toml
 from faustnet.system.devices import choose_device
-from trials import RECIPES, Trial, best_of, outcome, read, run, save, write_recipe
+from trials import RECIPES, Trial, best_of, outcome, read, read_existing, run, save, write_recipe
 
 DATASETS = ("mnist", "fashion-mnist", "cifar10", "cifar100", "digits")
 FAMILY = "tuned"
@@ -123,12 +124,19 @@ def ask(path: Path, methods: list[str], datasets: list[str], count: int, epochs:
     print(f"{sum(trial['validation_accuracy'] is None for trial in trials)} trials to run")
 
 
+def wanted(methods: list[str], datasets: list[str], trials: list[Trial]) -> Callable[[Trial], bool]:
+    """Return which trials are of these methods and data sets. Names that are not known are an error."""
+    check_known("method", methods, list(dict.fromkeys([*SPACES, *(trial["method"] for trial in trials)])))
+    check_known("data set", datasets, list(dict.fromkeys([*DATASETS, *(trial["dataset"] for trial in trials)])))
+    return lambda trial: trial["method"] in methods and trial["dataset"] in datasets
+
+
 def line(trial: Trial) -> str:
     return f"{trial['method']:21}{trial['dataset']:14}{outcome(trial)} {trial['params']}"
 
 
 def write(path: Path) -> None:
-    trials = read(path)
+    trials = read_existing(path)
     for method, dataset in product(SPACES, DATASETS):
         measured = [trial for trial in trials if trial["validation_accuracy"] is not None]
         mine = [trial for trial in measured if (trial["method"], trial["dataset"]) == (method, dataset)]
@@ -163,9 +171,8 @@ def main() -> None:
         if given.verb == "ask":
             ask(given.file, given.methods.split(","), given.datasets.split(","), given.trials, given.epochs)
         elif given.verb == "run":
-            names = given.methods.split(","), given.datasets.split(",")
-            run(given.file, trial_recipe, line, lambda trial: trial["method"] in names[0] and trial["dataset"] in names[1],
-                given.jobs, choose_device(given.device).type, given.seconds)  # fmt: skip
+            chosen = wanted(given.methods.split(","), given.datasets.split(","), read(given.file))
+            run(given.file, trial_recipe, line, chosen, given.jobs, choose_device(given.device).type, given.seconds)
         else:
             write(given.file)
     except FaustnetError as error:

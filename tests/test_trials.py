@@ -1,14 +1,17 @@
 """Trials of recipes: how they are run and stored, the search spaces, and predsim's published recipe."""
 
 import math
+import re
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
 import best
+import few_shot
 import predsim
 import results
 import trials
@@ -62,8 +65,57 @@ def test_a_trial_that_fails_is_stored_with_the_reason_and_trained_again(
     capsys.readouterr()
     with pytest.raises(SystemExit, match="1 trials failed"):
         search(monkeypatch, "run", file, "digits/tiny", "--device", "cpu")
-    (line,) = capsys.readouterr().out.splitlines()
+    line, left = capsys.readouterr().out.splitlines()
     assert "failed (FaustnetError: " in line
+    assert left == "1 trial left: run the command again."
+    search(monkeypatch, "run", file, "--device", "cpu", "--seconds", "0")
+    assert capsys.readouterr().out == "2 trials left: run the command again.\n"
+
+
+@pytest.mark.parametrize(
+    ("study", "said"),
+    [
+        ("digits/tini", "There is no study 'digits/tini': did you mean digits/tiny?"),
+        ("mnist/x", "There is no study 'mnist/x'"),
+    ],
+)
+def test_a_study_that_does_not_exist_is_not_run(
+    study: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search(monkeypatch, "add", tmp_path / "study.json", "digits/tiny-backprop", *SMALL)
+    with pytest.raises(SystemExit, match=re.escape(said)):
+        search(monkeypatch, "run", tmp_path / "study.json", study)
+
+
+@pytest.mark.parametrize(
+    ("program", "words"), [(best, ["run"]), (best, ["show"]), (best, ["write"]), (tuning, ["run"]), (few_shot, ["run"])]
+)
+def test_a_file_that_does_not_exist_is_an_error(
+    program: ModuleType, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "study.json"
+    monkeypatch.setattr(sys, "argv", [program.__name__, *words, str(file)])
+    with pytest.raises(SystemExit) as end:
+        program.main()
+    assert end.value.code == f"FILE must be a file with trials, but {file} does not exist: add trials to it first."
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--methods", "predsin"), "There is no method 'predsin': did you mean predsim?"),
+        (("--datasets", "minst"), "There is no data set 'minst': did you mean mnist?"),
+        (("--methods", "predsim"), "must have a trial of what is to run, got none: add trials, or choose other ones."),
+    ],
+)
+def test_methods_without_trials_are_not_run(
+    words: tuple[str, str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "study.json"
+    trials.save(file, [{"method": "backprop", "dataset": "digits", "number": 0, "validation_accuracy": 0.5}])
+    monkeypatch.setattr(sys, "argv", ["tuning.py", "run", str(file), *words])
+    with pytest.raises(SystemExit, match=re.escape(said)):
+        tuning.main()
 
 
 def test_draws_cover_the_range_of_every_setting() -> None:
