@@ -2,10 +2,13 @@
 benchmarks/best.py."""
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -14,11 +17,18 @@ import torch
 from faustnet.errors import require
 from faustnet.reproduce.results import write_lines, writing_to
 from faustnet.reproduce.worker import cached_data, end_with_parent
+from faustnet.reproduce.workers import ignore_sigint
 from faustnet.runs.recipes import Recipe
 from faustnet.runs.session import set_up
 from faustnet.system.environment import environment
 from faustnet.training.loop import Diverged
+from faustnet.training.signals import on_signals
 
+INTERRUPTED = 128 + signal.SIGINT  # exit status
+KILLED = (
+    "A process was killed, perhaps because there was not enough memory: run the same command again, with a smaller --jobs "
+    "if this happens again."
+)
 EQUAL, LEARNING_RATE = "equal", "learning-rate"  # tuning: the same draws for all arms; only the learning rate of twins
 RECIPES = Path(__file__).parents[1] / "src/faustnet/runs/recipes"
 
@@ -96,17 +106,18 @@ def results_of(
 ) -> Iterator[tuple[int, Any]]:
     """Call a function with each of these arguments, in processes, and yield the number and the result of each call as they
     end. A call takes some of `jobs` slots. None is begun after the given seconds. If some calls raise errors, the others go
-    on, and then the first error is raised. If a process is killed, the calls that run at that time are lost, and no others
-    are begun."""
+    on, and then the first error is raised. If a process is killed, the calls that run at that time are lost, no others are
+    begun, and the program ends. On Ctrl-C or SIGTERM no others are begun, and the program ends after those that run."""
     end, begun = time.monotonic() + seconds, 0
     running: dict[Future[Any], int] = {}
     errors: list[BaseException] = []
-    with ProcessPoolExecutor(jobs, get_context("spawn"), begin_worker) as pool:
+    interruption = Interruption()
+    with on_signals(interruption), ProcessPoolExecutor(jobs, get_context("spawn"), begin_worker) as pool:
         while True:
-            while begun < len(calls) and time.monotonic() < end:
+            while begun < len(calls) and time.monotonic() < end and not (interruption.asked or any(map(_is_loss, errors))):
                 if sum(slots[number] for number in running.values()) + slots[begun] > jobs:
                     break
-                running[pool.submit(function, *calls[begun])] = begun
+                running[_submitted(pool, function, calls[begun])] = begun
                 begun += 1
             if not running:
                 break
@@ -116,9 +127,49 @@ def results_of(
                     yield number, future.result()
                 else:
                     errors.append(error)
+    if interruption.asked:
+        raise SystemExit(INTERRUPTED)
+    _raise_first(errors, len(calls))
+
+
+class Interruption:
+    """What a signal does: after the first one no calls are begun, and the second one ends the processes and the program."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> None:
+        if self.asked:
+            for process in active_children():
+                process.terminate()
+            raise SystemExit(INTERRUPTED)
+        self.asked = True
+        os.write(2, b"Interrupted: the runs that have begun are finished and stored; interrupt again to end them at once.\n")
+
+
+def _submitted(pool: ProcessPoolExecutor, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
+    """Begin a call in a process that ignores Ctrl-C. If a process was killed before, its future has the error."""
+    try:
+        with ignore_sigint():
+            return pool.submit(function, *arguments)
+    except BrokenProcessPool as error:
+        lost: Future[Any] = Future()
+        lost.set_exception(error)
+        return lost
+
+
+def _is_loss(error: BaseException) -> bool:
+    return isinstance(error, BrokenProcessPool)
+
+
+def _raise_first(errors: Sequence[BaseException], calls: int) -> None:
+    """Raise the first error of a call. If there are only losses, end the program with a sentence."""
+    for error in errors:
+        if not _is_loss(error):
+            error.add_note(f"{len(errors)} of {calls} calls failed; this is the error of the first.")
+            raise error
     if errors:
-        errors[0].add_note(f"{len(errors)} of {len(calls)} calls failed; this is the error of the first.")
-        raise errors[0]
+        raise SystemExit(KILLED)
 
 
 def begin_worker() -> None:

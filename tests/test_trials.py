@@ -1,8 +1,11 @@
 """Trials of recipes: how they are run and stored, the search spaces, and predsim's published recipe."""
 
 import math
+import os
 import re
+import signal
 import sys
+import time
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +24,7 @@ from faustnet.data import DataSet, Images
 from faustnet.losses import centred_similarity_loss, competitive_loss
 from faustnet.runs.recipes import changed, dotted, recipe_from, shipped_recipe
 from faustnet.runs.session import set_up
+from processes import Program
 from search import ARMS, CUTOUTS, arm, draws
 
 SMALL = ("network.widths=[24,16]", "network.embedding=8", "training.batch_size=64")
@@ -172,6 +176,43 @@ def test_large_networks_take_half_of_the_slots() -> None:
     found = sorted(trials.results_of(divmod, [(number, 2) for number in range(5)], slots, jobs=6, seconds=60))
     assert found == [(number, divmod(number, 2)) for number in range(5)]
     assert not list(trials.results_of(divmod, [(1, 2)], [1], jobs=1, seconds=0)), "the time was over"
+
+
+CALLS = """
+from trials import results_of
+call = f"import time; print('begun', flush=True); time.sleep({sys.argv[1]})"
+for number, _ in results_of(exec, [(call,)] * 4, [1] * 4, 2, 60):
+    print("stored", number, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no process groups")
+@pytest.mark.parametrize(("signals", "seconds"), [([signal.SIGINT], 2), ([signal.SIGTERM] * 2, 200)])
+def test_results_of_running_calls_are_stored_at_the_first_signal(signals: list[signal.Signals], seconds: int) -> None:
+    """A second signal ends them at once. Ctrl-C is sent to the whole group of processes."""
+    paths = f"import sys\nsys.path[:0] = [{str(Path(trials.__file__).parent)!r}]"
+    program = Program(paths + CALLS, seconds, new_session=True)
+    assert program.stdout.readline() == "begun\n"
+    for number in signals:
+        if number == signal.SIGINT:
+            os.killpg(program.pid, number)
+        else:
+            program.send_signal(number)
+        time.sleep(0.2)
+    out, err = program.communicate()
+    assert program.returncode == 130, err
+    begun = 1 + out.splitlines().count("begun")
+    assert begun <= 2
+    assert out.count("stored") == (begun if len(signals) == 1 else 0)
+    (line,) = err.splitlines()
+    assert line.startswith("Interrupted: the runs that have begun are finished and stored")
+
+
+def test_a_killed_process_ends_the_program_with_a_sentence() -> None:
+    kill = ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)",)
+    with pytest.raises(SystemExit, match=r"A process was killed, .*: run the same command again") as end:
+        list(trials.results_of(exec, [kill, ("pass",), ("pass",)], [1] * 3, jobs=1, seconds=60))
+    assert end.value.__context__ is None
 
 
 def test_the_tables_show_a_dash_for_what_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
