@@ -13,14 +13,15 @@ or longer than the final recipe. `draw` adds the same random settings (benchmark
 with the endings -backprop and -deep-supervision; once all of them have ended, the recipe is the best of them, and no other
 trial counts. `run` trains up to --jobs dense networks at the same time, or two other networks; with the name of a
 study, it trains only this study and its twins. `write` also writes how many trials there were, to
-recipes/best/choices.json. The file is written after each trial; run the command again to continue.
+recipes/best/choices.json, and names the studies that lack results of trials. The file is written after each trial; run
+the command again to continue.
 """
 
 import argparse
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,20 @@ from faustnet.runs.recipes import (
 from faustnet.runs.recipes.files import CHOICES
 from faustnet.system.devices import choose_device
 from search import ARMS, arm, draws
-from trials import EQUAL, LEARNING_RATE, RECIPES, Trial, best_of, outcome, read, read_existing, run, save, write_recipe
+from trials import (
+    EQUAL,
+    LEARNING_RATE,
+    RECIPES,
+    Trial,
+    best_of,
+    is_open,
+    outcome,
+    read,
+    read_existing,
+    run,
+    save,
+    write_recipe,
+)
 
 FAMILY = "best/"
 
@@ -138,11 +152,28 @@ def show(path: Path) -> None:
 
 
 def write(path: Path) -> None:
-    found = {}
-    for study, (best, count) in chosen(read_existing(path)).items():
+    found, trials = {}, read_existing(path)
+    for study, (best, count) in chosen(trials).items():
         write_recipe(RECIPES / f"{FAMILY}{study}.toml", recipe_text(best, count))
         found[study] = {"tuning": best.get("tuning", LEARNING_RATE), "trials": count}
     write_recipe(RECIPES / FAMILY / CHOICES, json.dumps(found, indent=1) + "\n")
+    for sentence in unfinished(trials):
+        print(sentence)
+
+
+def unfinished(trials: list[Trial]) -> Iterator[str]:
+    """Name the studies that are not chosen from their equal trials, or not at all, with the number of trials they lack."""
+    found = chosen(trials)
+    for study in dict.fromkeys(trial["study"] for trial in trials):
+        mine = [trial for trial in trials if trial["study"] == study]
+        if equal := any(trial.get("tuning") == EQUAL for trial in mine):
+            arms = [trial for trial in trials if original(trial["study"]) == original(study)]
+            mine = [trial for trial in arms if trial.get("tuning") == EQUAL]
+        count = f"{sum(map(is_open, mine))} of {len(mine)} {'equal trials of all arms' if equal else 'trials'}"
+        if study not in found:
+            yield f"{study} is not written, because it lacks the results of {count}."
+        elif equal and any(map(is_open, mine)):
+            yield f"{study} is written from its other trials, because it lacks the results of {count}."
 
 
 def chosen(trials: list[Trial]) -> dict[str, tuple[Trial, int]]:

@@ -91,6 +91,33 @@ def test_a_study_that_does_not_exist_is_not_run(
         search(monkeypatch, "run", tmp_path / "study.json", study)
 
 
+def test_studies_that_lack_trials_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(best, "RECIPES", tmp_path)
+    base = {"base": None, "changes": {"method": "backprop"}}
+
+    def trial(study: str, number: int, accuracy: float | None, **about: str) -> trials.Trial:
+        return {**base, "study": study, "number": number, "validation_accuracy": accuracy, **about}
+
+    equal = [trial(f"digits/x{ending}", 1, 0.9, tuning="equal") for ending in ARMS]
+    equal[-1]["validation_accuracy"] = None
+    trials.save(tmp_path / "study.json", [trial("digits/x", 0, 0.8), *equal, trial("digits/y", 0, None)])
+    search(monkeypatch, "write", tmp_path / "study.json")
+    reason = "because it lacks the results of 1 of 3 equal trials of all arms."
+    assert capsys.readouterr().out.splitlines() == [
+        f"digits/x is written from its other trials, {reason}",
+        f"digits/x-backprop is not written, {reason}",
+        f"digits/x-deep-supervision is not written, {reason}",
+        "digits/y is not written, because it lacks the results of 1 of 1 trials.",
+    ]
+    assert [path.name for path in tmp_path.glob("best/digits/*")] == ["x.toml"]
+    equal[-1]["validation_accuracy"] = 0.7
+    trials.save(tmp_path / "study.json", equal)
+    search(monkeypatch, "write", tmp_path / "study.json")
+    assert not capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("program", "words"), [(best, ["run"]), (best, ["show"]), (best, ["write"]), (tuning, ["run"]), (few_shot, ["run"])]
 )
