@@ -50,7 +50,7 @@ without validation images also store the accuracy on test images at some earlier
 
 *Runs* are those of the recipe as it is, one for each seed. *Earlier versions* are runs of a recipe that was replaced under
 the same name after it had been measured (`results/{replaced}`, from the history of the repository). *Other settings* are
-runs of studies that change some settings of the recipe or its classes: {studies}.
+runs of studies that change some settings of the recipe or its classes, with those that were replaced: {studies}.
 
 {alone}
 
@@ -65,8 +65,10 @@ def section(folder: Path) -> str:
     own, other = counted(folder)
     if not own:
         return ""
-    replaced = Counter(run["recipe"] for run in _read(folder / REPLACED))
-    studies = dict.fromkeys(study for study, _ in other)
+    before = _read(folder / REPLACED)
+    replaced = Counter(run["recipe"] for run in before if run.get("study") not in OTHER)
+    other.update((run["study"], run["recipe"]) for run in before if run.get("study") in OTHER)
+    studies = sorted({study for study, _ in other})
     changed: Counter[str] = Counter()
     for (_, recipe), count in other.items():
         changed[recipe] += count
@@ -85,9 +87,11 @@ def section(folder: Path) -> str:
 
 
 def counted(folder: Path) -> tuple[Counter[str], Counter[tuple[str, str]]]:
-    """Return the number of runs of each recipe as it is, and of each study and recipe with other settings."""
-    own = Counter(OWN[study](run) for study, run in runs(folder, OWN))
-    other = Counter((study, OTHER[study](run)) for study, run in runs(folder, OTHER))
+    """Return the number of runs of each recipe as it is, and of each study and recipe with other settings. A copy of a run
+    of the recipe as it is, which the study of numbers of classes makes, does not count."""
+    mine = list(runs(folder, OWN))
+    own, same = Counter(OWN[study](run) for study, run in mine), {_identity(run) for _, run in mine}
+    other = Counter((study, OTHER[study](run)) for study, run in runs(folder, OTHER) if _identity(run) not in same)
     for path in sorted(folder.glob("time-to-accuracy*.json")):
         other.update(("time to accuracy", counted_as(ARMS[run["arm"]][0])) for run in json.loads(path.read_text())["runs"])
     own.update("benchmarks/predsim" for _ in _read(folder / "predsim.json"))
@@ -126,22 +130,24 @@ def _cell(own: int, changed: int) -> str:
 
 
 def replaced_runs(root: Path) -> list[dict[str, Any]]:
-    """Return the runs of recipes as they were that are in git's history, but not in results/ any more."""
-    there = {_identity(run) for _, run in runs(root / "results", OWN)}
+    """Return the runs that are in git's history, but not in results/ any more."""
+    recipes = OWN | OTHER
+    there = {_identity(run) for _, run in runs(root / "results", recipes)}
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for commit, path in _versions(root, [f"results/{study}" for study in OWN]):
-        run = json.loads(_git(root, "show", f"{commit}:{path}"))
+    for commit, path in (version for some in (OWN, OTHER) for version in _versions(root, some)):
+        run, study = json.loads(_git(root, "show", f"{commit}:{path}")), path.split("/")[1]
         if _identity(run) in there or _identity(run) in found:
             continue
         found[_identity(run)] = {
-            "recipe": OWN[path.split("/")[1]](run),
+            "recipe": recipes[study](run),
+            **({"study": study} if study in OTHER else {}),
             "seed": run["seed"],
             "epochs": run["epochs"],
             "test_accuracy": run["test_accuracy"],
             "started": run["environment"]["started"],
             "commit": commit,
         }
-    return sorted(found.values(), key=lambda run: (run["recipe"], run["started"], run["seed"]))
+    return sorted(found.values(), key=lambda run: (run["recipe"], run.get("study", ""), run["started"], run["seed"]))
 
 
 def _identity(run: Result) -> tuple[Any, ...]:
@@ -149,9 +155,9 @@ def _identity(run: Result) -> tuple[Any, ...]:
     return run["environment"]["started"], run["seed"], run["test_accuracy"]
 
 
-def _versions(root: Path, folders: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the commit and the path of every version of every run in these folders."""
-    commit = ""
+def _versions(root: Path, studies: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the commit and the path of every version of every run of these studies."""
+    commit, folders = "", [f"results/{study}" for study in studies]
     for line in _git(root, "log", "--format=commit %H", "--name-only", "--diff-filter=AMR", "--", *folders).splitlines():
         if line.startswith("commit "):
             commit = line.removeprefix("commit ")

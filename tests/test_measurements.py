@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def write(path: Path, **result: object) -> None:
+    about = {"seed": 0, "epochs": 3, "test_accuracy": 0.9, "environment": {"started": str(path)}}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result))
+    path.write_text(json.dumps(about | result))
 
 
 def best_run(path: Path, name: str, seed: int, accuracy: float, started: str) -> None:
@@ -38,9 +39,12 @@ def test_runs_are_counted_by_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write(tmp_path / "class-counts/cifar100.json", name="cifar100/cnn-backprop", seed=0, count=10)
     write(tmp_path / "time-to-accuracy-x.json", runs=[{"arm": "cnn"}, {"arm": "cnn"}])
     (tmp_path / "predsim.json").write_text(json.dumps([{"code": code} for code in ("package", "plain")]))
-    (tmp_path / "replaced-runs.json").write_text(json.dumps([{"recipe": "best/mnist/mlp"}] * 3))
+    replaced = [{"recipe": "best/mnist/mlp"}] * 3 + [{"recipe": "best/mnist/mlp", "study": "incremental"}] * 4
+    (tmp_path / "replaced-runs.json").write_text(json.dumps(replaced))
+    copy = {"name": "mnist/mlp", "seed": 1, "test_accuracy": 0.99, "environment": {"started": "now"}}
+    write(tmp_path / "class-counts/mnist-mlp-10-1.json", **copy, count=10)
     text = measurements.section(tmp_path)
-    assert "| best/mnist/mlp | 2 | 3 | 1 |" in text
+    assert "| best/mnist/mlp | 2 | 3 | 5 |" in text, "the copy of a run does not count"
     assert "| best/cifar100/cnn-backprop | – | – | 1 |" in text
     assert "| benchmarks/time_to_accuracy-cnn.toml | – | – | 2 |" in text
     assert "| best/cifar10/cnn-backprop | – | – | 2 |" in text
@@ -50,7 +54,7 @@ def test_runs_are_counted_by_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "| benchmarks/predsim | 2 | – | – |" in text
     assert "| FAUST-representative tuplet | 2 + 2 |" in text
     assert "| Backpropagation | 1 |" in text
-    assert "ablation, class-counts, rejection, time to accuracy." in text
+    assert "ablation, class-counts, incremental, rejection, time to accuracy." in text
 
 
 def test_every_folder_of_results_is_counted() -> None:
@@ -72,16 +76,20 @@ def test_replaced_runs_are_found_in_the_history(tmp_path: Path) -> None:
     best_run(folder / "mnist-mlp-0.json", "mnist/mlp", 0, 0.98, "monday")
     best_run(folder / "mnist-mlp-1.json", "mnist/mlp", 1, 0.97, "monday")
     best_run(folder / "mnist-cnn-0.json", "mnist/cnn", 0, 0.99, "monday")
+    studied = {"environment": {"started": "monday"}, "seed": 2}
+    write(tmp_path / "results/ablation/mnist-mlp-2.json", base="mnist/mlp", **studied)
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-m", "one")
     assert measurements.replaced_runs(tmp_path) == []
     best_run(folder / "mnist-mlp-0.json", "mnist/mlp", 0, 0.985, "tuesday")  # trained again
     (folder / "mnist-mlp-1.json").unlink()  # deleted
     (folder / "mnist-cnn-0.json").rename(folder / "mnist-cnn-old-0.json")  # only renamed
+    (tmp_path / "results/ablation/mnist-mlp-2.json").unlink()
     found = measurements.replaced_runs(tmp_path)
-    assert [(run["recipe"], run["seed"], run["test_accuracy"]) for run in found] == [
-        ("best/mnist/mlp", 0, 0.98),
-        ("best/mnist/mlp", 1, 0.97),
+    assert [(run["recipe"], run.get("study"), run["seed"], run["test_accuracy"]) for run in found] == [
+        ("best/mnist/mlp", None, 0, 0.98),
+        ("best/mnist/mlp", None, 1, 0.97),
+        ("best/mnist/mlp", "ablation", 2, 0.9),
     ]
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-m", "two")
