@@ -323,7 +323,7 @@ def test_a_run_is_calibrated_by_one_command(faustnet: Command, whole: Run, digit
 
 
 def test_a_run_that_held_out_nothing_asks_for_data(faustnet: Command, tmp_path: Path) -> None:
-    quick = ("--widths", "16", "--embedding", "8", "--epochs", "1", "--device", "cpu", "--out", tmp_path / "run")
+    quick = ("--widths", "16", "--epochs", "1", "--device", "cpu", "--out", tmp_path / "run")
     assert faustnet("train", *quick).code == 0
     sentence = faustnet("calibrate", tmp_path / "run", "--device", "cpu").sentence
     assert "has no validation images: give other images of its classes with --dataset" in sentence

@@ -22,7 +22,8 @@ from faustnet.cli import app, defaults, predictions
 from faustnet.data import DATASETS, DataSet
 from faustnet.data.image_folder import COMMON_SIZE, KEPT_SIZE
 from faustnet.errors import OUT_OF_MEMORY
-from faustnet.methods import METHODS
+from faustnet.methods import METHODS, Faust
+from faustnet.methods.ffcm import FFCM
 from faustnet.methods.goodness import LabelMethod
 from faustnet.runs.model import Model
 from faustnet.runs.recipes import LARGEST_IMAGE, Recipe, dotted, kinds_of_recipes
@@ -30,8 +31,8 @@ from faustnet.version import VERSION
 from processes import COMMAND, Program
 
 Command = Callable[..., Answer]
-QUICK = ["--widths", "64,48", "--embedding", "32", "--batch-size", "64", "--epochs", "6", "--device", "cpu"]
-QUICK += ["--learning-rate", "0.005"]
+PLAIN = ["--widths", "64,48", "--batch-size", "64", "--epochs", "6", "--device", "cpu", "--learning-rate", "0.005"]
+QUICK = [*PLAIN, "--embedding", "32"]
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +48,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_method_trains_in_one_command(name: str, faustnet: Command, tmp_path: Path) -> None:
     network = fitting(name, SMALL)
     other = ["--set", f"network.kind={network.kind}", "--set", f"network.widths={list(network.widths)}"]
+    quick = QUICK if issubclass(METHODS[name], Faust | FFCM) else PLAIN
     answer = faustnet(
-        "train", "--dataset", "digits", "--method", name, *QUICK, *other, "--seed", "1", "--out", tmp_path / "run", "--json"
+        "train", "--dataset", "digits", "--method", name, *quick, *other, "--seed", "1", "--out", tmp_path / "run", "--json"
     )
     assert answer.code == 0
     printed = json.loads(answer.out)
@@ -81,6 +83,22 @@ def test_a_recipe_file_and_options_beside_it(faustnet: Command, tmp_path: Path) 
         assert line in written.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--method", "backprop", "--embedding", "8"], "network.embedding has no effect on backprop"),
+        (["--set", "data.tokens=40"], "data.tokens is for texts, and has no effect on digits, got 40: leave it out."),
+        (["--set", "data.image_size=16"], "data.image_size is for folders of images, and has no effect on digits, got 16"),
+        (["--parallel", "layers"], "--parallel layers has no effect on one process: start several with torchrun"),
+    ],
+)
+def test_an_option_without_effect_is_refused_before_the_run(
+    words: list[str], said: str, faustnet: Command, tmp_path: Path
+) -> None:
+    assert said in faustnet("train", *PLAIN, *words, "--out", tmp_path / "run").sentence
+    assert not (tmp_path / "run").exists()
+
+
 def test_training_holds_out_a_validation_split_and_reports_on_the_test_set(faustnet: Command, tmp_path: Path) -> None:
     answer = faustnet("train", *QUICK, "--set", "training.validation=200", "--out", tmp_path / "run")
     assert "1,237 training images" in answer.err
@@ -110,7 +128,7 @@ def test_ways_to_join_votes_are_compared_on_the_validation_images(faustnet: Comm
     assert f"{accuracy['fitted']:.2%}" in shown
     assert "has no validation images: train with --set training.validation" in faustnet("votes", run).sentence
     words = ["--method", "backprop", "--set", "training.validation=200", "--out", tmp_path / "backprop"]
-    assert faustnet("train", *QUICK, *words).code == 0
+    assert faustnet("train", *PLAIN, *words).code == 0
     assert "predicts from one layer only" in faustnet("votes", tmp_path / "backprop").sentence
 
 
@@ -251,7 +269,7 @@ def test_a_prediction_may_stop_at_the_first_layer_that_is_sure(
 
 
 def test_backprop_cannot_stop_early(faustnet: Command, tmp_path: Path) -> None:
-    assert faustnet("train", "--method", "backprop", *QUICK, "--out", tmp_path / "run").code == 0
+    assert faustnet("train", "--method", "backprop", *PLAIN, "--out", tmp_path / "run").code == 0
     answer = faustnet("evaluate", tmp_path / "run", "--early-exit", "--device", "cpu")
     assert answer.code == 2
     assert "Early exit needs a FAUST model, got backprop" in answer.sentence

@@ -22,7 +22,7 @@ Command = Callable[..., Answer]
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with runs of two layers, of another method, and of a single output."""
     folder = tmp_path_factory.mktemp("trained")
-    table: dict[str, Any] = {"network": {"widths": [24, 16], "embedding": 8}, "training": {"epochs": 1, "batch_size": 128}}
+    table: dict[str, Any] = {"network": {"widths": [24, 16]}, "training": {"epochs": 1, "batch_size": 128}}
     for method, seeds in {"faust-representative": 2, "faust-tuplet": 2, "backprop": 1}.items():
         for seed in range(seeds):
             library.train({**table, "method": method, "seed": seed}, folder / f"{method}-{seed}", device="cpu")

@@ -13,7 +13,7 @@ from rich.console import Console
 import faustnet
 from faustnet.data import DataSet
 from faustnet.errors import FaustnetError
-from faustnet.methods import METHODS, Method
+from faustnet.methods import METHODS, Faust, Method
 from faustnet.methods.prototype import FaustPrototype
 from faustnet.nn.network import Network
 from faustnet.reproduce.table1 import summary, tables, texts
@@ -229,7 +229,7 @@ class MixingMethod(OwnMethod):
 
 def train(folder: Path, method: str, *, schedule: str = "sequential", length: str = "free", **options: object) -> Run:
     """One epoch of digits."""
-    network = {"widths": [12, 12], "embedding": 12, "length": length}
+    network = {"widths": [12, 12], "length": length} | ({"embedding": 12} if issubclass(METHODS[method], Faust) else {})
     training = {"epochs": 1, "batch_size": 64, "schedule": schedule}
     return faustnet.train({"method": method, "options": options, "network": network, "training": training}, folder)
 

@@ -17,7 +17,7 @@ from faustnet.training.diagnosis import Diagnosis
 from faustnet.training.history import Epoch
 
 Command = Callable[..., Answer]
-TRAIN = ["train", "--widths", "32,24", "--embedding", "16", "--batch-size", "32", "--device", "cpu"]
+TRAIN = ["train", "--widths", "32,24", "--batch-size", "32", "--device", "cpu"]
 EVEN = torch.arange(1000) % 10
 LN_10 = math.log(10)
 

@@ -109,7 +109,8 @@ def test_methods_take_data_from_anywhere_and_know_no_file_formats() -> None:
 def test_a_training_imports_no_compiler_and_no_library_that_it_does_not_use(schedule: str, tmp_path: Path) -> None:
     """Each of them takes longer than importing torch. Making an optimiser of torch imports its compiler, and a backward pass
     from a given gradient imports sympy."""
-    recipe = {"dataset": "digits", "network": {"widths": [32, 32]}, "training": {"epochs": 1, "schedule": schedule}}
+    network = {"widths": [32, 32], "embedding": 16}
+    recipe = {"dataset": "digits", "network": network, "training": {"epochs": 1, "schedule": schedule}}
     program = (
         f"import faustnet, json, sys; faustnet.train({recipe}, {str(tmp_path / 'run')!r}); print(json.dumps([*sys.modules]))"
     )

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from faustnet.cli.launch import recipe_table, stated_table
 from faustnet.errors import FaustnetError
 from faustnet.runs.recipes import (
     Recipe,
@@ -17,6 +18,7 @@ from faustnet.runs.recipes import (
     shipped_recipes,
     write_recipe,
 )
+from faustnet.runs.start import complete_recipe
 
 FULL: dict[str, Any] = {
     "dataset": 'a "quoted" folder\\with éverything 😀',
@@ -229,3 +231,81 @@ def test_shipped_recipes_are_good_and_open_with_their_command(name: str) -> None
     recipe_from(read_recipe(name))
     text = (files("faustnet.runs.recipes") / f"{name}.toml").read_text(encoding="utf-8")
     assert text.startswith(f"# faustnet train --recipe {name}")
+
+
+@pytest.mark.parametrize(
+    ("method", "section", "said"),
+    [
+        ("forward-forward", {"network": {"norm": "batch"}}, "network.norm has no effect on forward-forward"),
+        ("symba", {"network": {"length": "unit"}}, "network.length has no effect on symba"),
+        ("sffa", {"network": {"embedding": 8}}, "network.embedding has no effect on sffa"),
+        (
+            "backprop",
+            {"network": {"embedding": 8}},
+            "network.embedding has no effect on backprop with network.kind=dense, got 8",
+        ),
+        ("predsim", {"network": {"norm": "batch"}}, "network.norm has no effect on predsim"),
+        (
+            "mono-forward",
+            {"network": {"kind": "vgg", "norm": "batch"}},
+            "network.norm has no effect on mono-forward with .*vgg",
+        ),
+        ("cwc", {"network": {"passes_on": "embedding"}}, "network.passes_on has no effect on cwc"),
+        (
+            "faust-tuplet",
+            {"network": {"head": 8}},
+            "network.head has no effect on faust-tuplet with network.kind=dense, got 8",
+        ),
+        (
+            "faust-tuplet",
+            {"optimiser": {"momentum": 0.5}},
+            "optimiser.momentum has no effect with optimiser.name=adam, got 0.5",
+        ),
+        ("faust-centroid", {"options": {"temperature": 0.2}}, "options.temperature has no effect with options.contrast=0"),
+        ("faust-representative", {"options": {"choice": "k-means", "chosen": [1]}}, "options.choice has no effect with"),
+    ],
+)
+def test_keys_without_effect_are_refused_in_a_new_training_only(method: str, section: dict[str, Any], said: str) -> None:
+    table = {"method": method, **section}
+    with pytest.raises(FaustnetError, match=f"^{said}.*leave .*out"):
+        complete_recipe(table)
+    stored = recipe_from(table)
+    assert (
+        complete_recipe(table, begun=stored)
+        == stored
+        == complete_recipe(as_table(stored))
+        == complete_recipe(table, stated={})
+    )
+
+
+def test_keys_with_an_effect_and_default_values_are_accepted() -> None:
+    for table in (
+        {"method": "mono-forward", "network": {"norm": "batch", "embedding": 256}},
+        {"method": "cwc", "network": {"norm": "batch", "widths": [50, 30]}},
+        {"method": "predsim", "network": {"kind": "vgg", "widths": [16, 16, 16], "pools": [1, 3]}},
+        {"method": "backprop", "network": {"kind": "vgg", "widths": [8, 8], "head": 16, "head_side": 4}},
+        {"method": "deep-supervision", "network": {"kind": "transformer", "widths": [30, 30], "heads": 5, "patch": 3}},
+        {"method": "faust-prototype", "options": {"contrast": 0.5, "temperature": 0.2}},
+        {"method": "ffcm", "options": {"temperature": 0.2}, "network": {"passes_on": "embedding"}},
+        {"optimiser": {"name": "muon", "momentum": 0.5}},
+    ):
+        assert complete_recipe(table) == recipe_from(table)
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_a_shipped_recipe_is_trained_although_baselines_state_keys_of_the_other_method(name: str) -> None:
+    table = recipe_table(name, {"seed": 3}, [])
+    assert complete_recipe(table, stated=stated_table(name, {"seed": 3}, [])) == recipe_from(table)
+
+
+def test_an_option_beside_a_shipped_recipe_and_a_recipe_file_are_checked(tmp_path: Path) -> None:
+    for given in (
+        ("best/digits/mlp-backprop", {"network.embedding": 32}, []),
+        (None, {}, ["network.embedding=32", "method=backprop"]),
+    ):
+        with pytest.raises(FaustnetError, match=r"^network\.embedding has no effect on backprop .* got 32: leave it out\.$"):
+            complete_recipe(recipe_table(*given), stated=stated_table(*given))
+    (tmp_path / "own.toml").write_text("[optimiser]\nmomentum = 0.5")
+    assert stated_table(str(tmp_path / "own.toml"), {}, []) == {"optimiser": {"momentum": 0.5}}
+    (tmp_path / "recipe.toml").write_text(write_recipe(recipe_from({"optimiser": {"momentum": 0.5}})))
+    assert stated_table(str(tmp_path / "recipe.toml"), {"seed": 3}, []) == {"seed": 3}

@@ -44,7 +44,8 @@ RECIPES = f"""# Recipes
 {WRITTEN}
 
 A recipe contains all settings that determine a run. It is a TOML file, or a dictionary of the same form in Python. It
-lists only the settings that differ from the defaults on this page. Unknown keys are errors.
+lists only the settings that differ from the defaults on this page. Unknown keys are errors, and so are keys that have no
+effect on the method, the network or the data, unless they have their default values.
 
 ```toml
 dataset = "mnist"

@@ -97,11 +97,17 @@ def train(
         "start.model": None if from_ is None else str(from_.resolve()),
         "start.train_layers": _layers(train_layers),
     }
-    from faustnet.cli.launch import launch, recipe_table
+    from faustnet.cli.launch import launch, recipe_table, stated_table
 
-    table = recipe_table(recipe, options, set_ or [])
     run = launch(
-        table, out, resume=resume, device=device, data_dir=data_dir, parallel=parallel, with_tensorboard=tensorboard
+        recipe_table(recipe, options, set_ or []),
+        out,
+        stated=stated_table(recipe, options, set_ or []),
+        resume=resume,
+        device=device,
+        data_dir=data_dir,
+        parallel=parallel,
+        with_tensorboard=tensorboard,
     )
     if run is None:  # on all ranks but the first
         return

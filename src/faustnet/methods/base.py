@@ -1,7 +1,7 @@
 """The contract of a method: what is fed in, each layer's loss, how a class is predicted."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -72,6 +72,12 @@ class Method(nn.Module, ABC):
     def option_types(cls) -> dict[str, Any]:
         """Return the annotated types of the options."""
         return dict(option_types_of(cls))
+
+    @classmethod
+    def unused_options(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        """Return the names of the options that have no effect with these values of all options, each with the name of the
+        option whose value is the reason."""
+        return {}
 
     @property
     def voters(self) -> list[str]:

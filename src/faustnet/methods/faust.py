@@ -1,7 +1,7 @@
 """FAUST: every layer learns to map an image close to a reference for its class. The base classes, and representatives."""
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -160,6 +160,10 @@ class FaustSharedReferences(Faust):
         )
         self.objective = Objective([tuplet, Contrastive(contrast, temperature), SimilarityMatching(matching)])
 
+    @classmethod
+    def unused_options(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        return {} if options.get("contrast", 1.0) else {"temperature": "contrast"}
+
     def enter_epoch(self, progress: float) -> None:
         self.objective.enter_epoch(progress)
 
@@ -219,6 +223,10 @@ class RepresentativeMethod(FaustSharedReferences):
         self.representatives_per_step, self.classes_per_step = representatives_per_step, classes_per_step
         self.mixing = MixUp(mixup, network)
         self.register_buffer("images", network.example.new_zeros(classes * representatives, *network.example.shape[1:]))
+
+    @classmethod
+    def unused_options(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        return super().unused_options(options) | ({"choice": "chosen"} if options.get("chosen") else {})
 
     images: Tensor  # the representatives, scaled, class by class: (C · K, …)
     compared: Tensor | None = None  # what passes through the layers in their place: (C · K, …)

@@ -18,7 +18,7 @@ from faustnet.runs.cost import with_cost
 from faustnet.runs.folder import METRICS, MODEL, START, Run
 from faustnet.runs.model import Model
 from faustnet.runs.own import OwnMethod
-from faustnet.runs.recipes import Recipe, differences
+from faustnet.runs.recipes import Recipe, check_data_effects, differences
 from faustnet.runs.start import started, starting_model
 from faustnet.system.locks import check_unlocked, folder_lock
 from faustnet.training.distributed import Communicator, RankGrid, SingleProcess, current_ranks
@@ -71,6 +71,8 @@ def train(
         communicator.broadcast(start)
         with starting(device):
             data = data or _read_data(recipe, data_dir, start)
+        if not resume and start is None:  # a recipe that starts from a model has the settings of its texts
+            check_data_effects(recipe, data)
         communicator.barrier()  # the other ranks read the data after they were downloaded
         model, trainer = _set_up_equally(recipe, data, device, communicator, start)
         if ranks := current_ranks():

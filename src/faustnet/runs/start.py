@@ -17,16 +17,26 @@ from faustnet.methods import Method
 from faustnet.methods.start import start_from
 from faustnet.runs.folder import MODEL, START, Run
 from faustnet.runs.model import Model
-from faustnet.runs.recipes import Recipe, StartSettings, as_table, recipe_from
+from faustnet.runs.recipes import Recipe, StartSettings, as_table, check_effects, recipe_from
 
 
-def complete_recipe(table: Mapping[str, Any], begun: Recipe | None = None) -> Recipe:
+def complete_recipe(
+    table: Mapping[str, Any], begun: Recipe | None = None, stated: Mapping[str, Any] | None = None
+) -> Recipe:
     """Return the recipe that a table describes. If it names a model to start from, the data set, the method, its options,
     the network and the prediction settings of that model are the defaults, and with the same data set also how it is read.
     The network must not be another one.
 
-    `begun` is the recipe of the run that is continued, if any. Its model to start from need not exist any more.
+    `begun` is the recipe of the run that is continued, if any. Its model to start from need not exist any more. In a new
+    run, keys without effect are refused in `stated`, the part of the table that the user has set; by default all of it.
     """
+    recipe = _completed(table, begun)
+    if begun is None:
+        check_effects(recipe, table if stated is None else stated)
+    return recipe
+
+
+def _completed(table: Mapping[str, Any], begun: Recipe | None) -> Recipe:
     start = table.get("start") if isinstance(table, Mapping) else None
     name = start.get("model") if isinstance(start, Mapping) else None
     if not start or not name:

@@ -1,8 +1,10 @@
 """Recipes: all settings that determine a run, as dataclasses, tables and TOML files."""
 
+from faustnet.runs.recipes.effects import check_data_effects, check_effects, states_all
 from faustnet.runs.recipes.files import (
     FAMILIES,
     choice_of_recipe,
+    is_shipped,
     kinds_of_recipes,
     read_recipe,
     shipped_recipe,
@@ -15,6 +17,7 @@ from faustnet.runs.recipes.tables import as_table, assigned, changed, difference
 
 __all__ = [
     "FAMILIES", "LARGEST_IMAGE", "DataSettings", "Recipe", "StartSettings", "as_table", "assigned", "changed",
-    "choice_of_recipe", "differences", "dotted", "kinds_of_recipes", "put", "read_recipe", "recipe_from", "set_key",
-    "shipped_recipe", "shipped_recipes", "to_toml", "write_recipe",
+    "check_data_effects", "check_effects", "choice_of_recipe", "differences", "dotted", "is_shipped", "kinds_of_recipes",
+    "put", "read_recipe", "recipe_from", "set_key", "shipped_recipe", "shipped_recipes", "states_all", "to_toml",
+    "write_recipe",
 ]  # fmt: skip

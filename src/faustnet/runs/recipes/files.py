@@ -27,13 +27,18 @@ def read_recipe(name: str | Path) -> dict[str, Any]:
     """Return the tables of a TOML file, or of a recipe that comes with the package, by name."""
     path = Path(name)
     try:
-        if not path.exists() and str(name) in shipped_recipes():
+        if is_shipped(name):
             return shipped_recipe(str(name))
         return tomllib.loads(read_limited(path, LARGEST_FILE).decode())
     except FileNotFoundError:
         raise unknown("recipe", str(name), shipped_recipes(), " or a file", kinds_of_recipes()) from None
     except (OSError, ValueError, RecursionError) as error:
         raise FaustnetError(f"The recipe {name} cannot be read ({error}): fix the file.") from None
+
+
+def is_shipped(name: str | Path) -> bool:
+    """Return whether this is the name of a recipe that comes with the package, and not the path of a file."""
+    return not Path(name).exists() and str(name) in shipped_recipes()
 
 
 def shipped_recipe(name: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
 
 def dotted(recipe: Recipe) -> dict[str, Any]:
     """Return all values of a recipe by dotted key, such as training.epochs."""
-    return _flat(as_table(recipe))
+    return flat(as_table(recipe))
 
 
 def differences(one: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
@@ -108,9 +108,10 @@ def _dataclass_from(kind: type, table: Mapping[str, Any], all_keys: Sequence[str
     return kind(**values)
 
 
-def _flat(table: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(table: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by dotted key."""
+    found: dict[str, Any] = {}
     for key, value in table.items():
         name = dotted_key(section, key)
-        flat |= _flat(value, name) if isinstance(value, dict) else {name: value}
-    return flat
+        found |= flat(value, name) if isinstance(value, Mapping) else {name: value}
+    return found
