@@ -433,7 +433,17 @@ def test_parameters_that_change_between_two_fits_are_refused(change: str) -> Non
     else:
         method.network[0].requires_grad_(change == "unfrozen")
     with pytest.raises(faustnet.FaustnetError, match=r"make a new Trainer for the changed network\.$"):
-        trainer.fit(1)
+        trainer.fit(1, verbose=False)
+
+
+def test_a_callback_cannot_freeze_a_layer() -> None:
+    """A recorded step, and a batched group of layers, would not notice it."""
+
+    def freeze(trainer: Any, epoch: Any) -> None:
+        trainer.method.network[0].requires_grad_(False)
+
+    with pytest.raises(faustnet.FaustnetError, match=r"make a new Trainer for the changed network\.$"):
+        trained(made(dense), 2, callbacks=[freeze])
 
 
 def test_an_own_loop_checks_its_optimisers_again_if_parameters_change() -> None:

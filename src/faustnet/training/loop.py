@@ -159,10 +159,10 @@ class TrainingLoop:
 
         `on_batch` is called after each batch and `on_epoch` after each epoch, where it may save the state.
         """
-        self._check_trainable()
         with seeded(self.seed, self.device), with_gradients():
             set_generator_states(self._generators, self.device)
             while not (self.finished or self.communicator.stops_now(self.stopping)):
+                self._check_trainable()
                 if self.schedule.phase != self._phase:
                     self.schedule.enter(self._phase)
                     self.optimiser.restart()
