@@ -385,3 +385,19 @@ def test_weights_that_are_not_finite_cannot_be_made_ready() -> None:
         next(method.parameters())[0] = math.nan
     with pytest.raises(FaustnetError, match="is no longer finite: train again"):
         method.make_ready((X, Y))
+
+
+class Half(faustnet.FaustRepresentative):
+    """Forgets half of the classes."""
+
+    def scores(self, x: Tensor) -> Tensor:
+        return super().scores(x)[:, :, : CLASSES // 2]
+
+
+def test_scores_of_some_classes_only_are_refused_in_evaluations_and_predictions() -> None:
+    said = r"^Half\.scores must have the shape \(voters, B, C\), here \(2, 72, 4\), got \(2, 72, 2\): return"
+    with pytest.raises(FaustnetError, match=said):
+        trained(made(kind=Half), epochs=1, test=(X, Y))
+    method = trained(made(kind=Half), epochs=1).method
+    with pytest.raises(FaustnetError, match=said):
+        method.predict(X)

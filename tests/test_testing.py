@@ -220,7 +220,10 @@ class OwnTied(OwnMethod):
         (Constant, "did not fall"),
         (Unaveraged, r"Unaveraged\.local_loss must return one value, \(\), got \(20,\): average over the batch"),
         (UnaveragedBatched, r"one value per layer, \(1,\), got \(1, 20\)"),
-        (Transposed, "scores of own-method must have shape"),
+        (
+            Transposed,
+            r"Transposed\.scores must have the shape \(voters, B, C\), here \(3, 20, 4\), got \(20, 3, 4\): return",
+        ),
         (OwnTied, "linear.weight is shared with another layer"),
     ],
 )

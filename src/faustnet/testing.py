@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from faustnet.data import Images, ImageSource, Scaling
-from faustnet.errors import FaustnetError, require
+from faustnet.errors import require
 from faustnet.methods import LocalMethod, Method
 from faustnet.nn.architectures import NetworkSettings
 from faustnet.nn.layers import Layer, check_embedding
@@ -153,7 +153,7 @@ def _check_scores(trainer: TrainingLoop) -> None:
     with evaluating(method):
         method.make_ready(trainer.train)
         scores = method.votes(images)
-        _check_shape(f"The scores of {method.name}", scores, (len(method.voters), BATCH, CLASSES))
+        require(bool(scores.isfinite().all()), f"The scores of {method.name} must be finite, got NaN or infinity.")
         require(
             _close(scores, method.votes(images)),
             f"{method.name} gives different scores for the same images: do not draw random numbers in scores.",
@@ -235,9 +235,3 @@ def _close(one: Tensor, other: Tensor) -> bool:
         return False
     tolerance = TOLERANCE if one.dtype == torch.float64 else 1e-4
     return torch.allclose(one, other, rtol=tolerance, atol=tolerance)
-
-
-def _check_shape(what: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    if tuple(tensor.shape) != shape:
-        raise FaustnetError(f"{what} must have shape {shape}, got {tuple(tensor.shape)}.")
-    require(bool(tensor.isfinite().all()), f"{what} must be finite, got NaN or infinity.")

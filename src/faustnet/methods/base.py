@@ -249,7 +249,21 @@ class Method(nn.Module, ABC):
         """Return the scores that a prediction is made from: those of the images, or averaged with those of their mirror
         images. (B, c, h, w) → (voters, B, C)"""
         self.check_ready()
-        return (self.scores(x) + self.scores(x.flip(-1))) / 2 if self.prediction.mirror else self.scores(x)
+        if self.prediction.mirror:
+            return (self._checked_scores(x) + self._checked_scores(x.flip(-1))) / 2
+        return self._checked_scores(x)
+
+    def _checked_scores(self, x: Tensor) -> Tensor:
+        """Return `scores`, or raise an error if their shape is not (voters, B, C)."""
+        scores = self.scores(x)
+        if not torch.compiler.is_exporting():  # where a comparison would fix the size of the batch
+            expected = len(self.voters), len(x), self.classes
+            require(
+                scores.shape == expected,
+                f"{type(self).__name__}.scores must have the shape (voters, B, C), here {expected}, got "
+                f"{tuple(scores.shape)}: return the score of every class by every voter.",
+            )
+        return scores
 
     def decide(self, x: Tensor, weights: Sequence[float]) -> Decisions:
         """Predict images from the votes of all voters with these weights. (B, …)"""
