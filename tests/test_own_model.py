@@ -490,3 +490,50 @@ def test_an_own_loop_warns_about_parameters_that_are_never_trained(always: bool,
     found = [str(warning.message) for warning in recwarn]
     assert len(found) == always
     assert not always or "network.layers.0.body.other.bias got no gradient from any loss in 20 steps" in found[0]
+
+
+class Skipped(nn.Module):
+    """A residual block that most batches skip while training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows if self.training and torch.rand(()) < 0.8 else rows + self.linear(rows).relu()
+
+
+class Experts(nn.Module):
+    """Each row uses one of several linear maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choice, self.experts = nn.Linear(16, 6), nn.ModuleList(nn.Linear(16, 16) for _ in range(6))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        shares, found = self.choice(rows).softmax(dim=1), rows
+        for number, expert in enumerate(self.experts):
+            (own,) = (shares.argmax(dim=1) == number).nonzero(as_tuple=True)
+            if len(own):
+                found = found.index_add(0, own, shares[own, number : number + 1] * expert(rows[own]))
+        return found
+
+
+@pytest.mark.parametrize("kind", [faustnet.FaustRepresentative, faustnet.Backprop])
+@pytest.mark.parametrize("block", [Skipped, Experts])
+def test_blocks_that_not_every_sample_reaches_are_trained(block: type[nn.Module], kind: type[faustnet.Method]) -> None:
+    method = made(lambda: [*dense(), block(), block()], kind)
+    before = {name: parameter.clone() for name, parameter in method.named_parameters()}
+    trained(method, epochs=6)
+    for name, parameter in method.named_parameters():
+        assert "experts" in name or not torch.equal(parameter, before[name]), name
+
+
+@pytest.mark.parametrize("kind", [faustnet.FaustRepresentative, faustnet.DeepSupervision, faustnet.Backprop])
+def test_compiled_blocks_learn_what_the_blocks_learn(kind: type[faustnet.Method]) -> None:
+    def blocks() -> list[nn.Module]:
+        return [nn.Sequential(block, nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16)) for block in dense()]
+
+    compiled = trained(made(lambda: [torch.compile(block, backend="aot_eager") for block in blocks()], kind), epochs=1)
+    state = {name.replace("._orig_mod", ""): tensor for name, tensor in compiled.method.state_dict().items()}
+    assert_same_weights(state, trained(made(blocks, kind), epochs=1).method.state_dict())
