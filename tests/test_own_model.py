@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 import faustnet
+from faustnet import methods
+from faustnet.nn.architectures import NetworkSettings
 from faustnet.system.randomness import seeded
 from faustnet.training.optimisers import KnownOptimiser, OwnOptimiser, optimiser_from
 from own_models import BATCH, BLOCKS, CLASSES, SAMPLES, adamw, convolutions, data, dense, groups, made, trained, transformer
@@ -537,3 +539,19 @@ def test_compiled_blocks_learn_what_the_blocks_learn(kind: type[faustnet.Method]
     compiled = trained(made(lambda: [torch.compile(block, backend="aot_eager") for block in blocks()], kind), epochs=1)
     state = {name.replace("._orig_mod", ""): tensor for name, tensor in compiled.method.state_dict().items()}
     assert_same_weights(state, trained(made(blocks, kind), epochs=1).method.state_dict())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in methods.METHODS if name != "trifecta"]
+)  # whose network has a channel for labels
+def test_every_method_trains_a_network_in_double_precision(name: str, tmp_path: Path) -> None:
+    options = {"inference": "one-pass"} if name == "forward-forward" else {}
+
+    def fresh() -> faustnet.Method:
+        network = methods.METHODS[name].make_network((1, 8, 8), CLASSES, NetworkSettings((16, 16), 8)).double()
+        return methods.METHODS[name](network, CLASSES, **options).eval()
+
+    method, other = trained(fresh(), test=data()).method, fresh()
+    method.save(tmp_path / "method.safetensors")
+    other.load(tmp_path / "method.safetensors")
+    assert torch.equal(other.votes(data()[0]), method.votes(data()[0]))

@@ -86,7 +86,7 @@ class FaustCentroid(FaustSharedReferences):
         self.batches += one_hot(y, self.classes).amax(dim=0)
         shares = (1 - self.momentum) / (1 - self.momentum ** self.batches.clamp_min(1))
         for embedding, old in zip(self.network.embeddings(x), self.references, strict=True):  # (B, e), (C, 1, e)
-            embedding = embedding.to(shares.dtype)
+            embedding = embedding.to(old.dtype)
             centroids = updated_centroids(old.squeeze(-2), embedding, y, shares)
             old.copy_(centroids.detach().unsqueeze(-2))
             yield torch.cat([embedding, centroids], dim=-2)

@@ -42,7 +42,7 @@ class Faust(Method):
         super().__init__(network, classes)
         require(scale > 0, f"scale must be positive, got {scale}.")
         self.scale = scale
-        self.references = References(classes, count, network.embedding_sizes)
+        self.references = References(classes, count, network.embedding_sizes, network.embedding_dtypes)
 
     @classmethod
     def make_network(cls, shape: Shape, classes: int, settings: NetworkSettings) -> Network:

@@ -52,7 +52,7 @@ class FFCM(LocalMethod):
             require(0 <= margin <= 2, f"{option} must be from 0 to 2, got {margin}.")
         self.temperature = temperature
         self.register_buffer("margins", torch.linspace(first_margin, last_margin, len(network)), persistent=False)
-        self.read_out = ReadOut(network.outputs, classes)
+        self.read_out = ReadOut(network.outputs, classes).to(network.embedding_dtypes[-1])
 
     margins: Tensor  # (layers,)
 

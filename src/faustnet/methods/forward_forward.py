@@ -53,6 +53,7 @@ class ForwardForward(GoodnessMethod, LocalMethod):
         self.read_out = None
         if inference == "one-pass":
             self.read_out = ReadOut(sum(network.embedding_sizes[self.first_read :]), classes)
+            self.read_out.to(network.embedding_dtypes[-1])
 
     @property
     def voters(self) -> list[str]:

@@ -101,6 +101,15 @@ class Network(nn.Module):
     def embedding_sizes(self) -> list[int]:
         return [layer.embedding_size for layer in self]
 
+    @property
+    def embedding_dtypes(self) -> list[torch.dtype]:
+        """Type of the embeddings of each layer in evaluation mode."""
+        kinds = {parameter.dtype for parameter in self.parameters()}
+        if len(kinds) == 1:
+            return [*kinds] * len(self)
+        with self._one_row() as row:
+            return [embedding.dtype for embedding in self.embeddings(row)]
+
     @cached_property
     def loss_groups(self) -> list[range]:
         """Consecutive layers whose losses are computed together. A loss consists of small operations, which take as long for

@@ -137,13 +137,14 @@ class KnownLengths:
 
 
 class References(nn.Module):
-    """References of all classes: one buffer (C, K, e_i) for each layer."""
+    """References of all classes: one buffer (C, K, e_i) for each layer, of the type of its embeddings."""
 
-    def __init__(self, classes: int, count: int, embedding_sizes: Iterable[int]):
+    def __init__(self, classes: int, count: int, embedding_sizes: Sequence[int], dtypes: Sequence[torch.dtype] = ()):
         super().__init__()
         self._known: list[KnownLengths] = []
-        for i, size in enumerate(embedding_sizes):
-            self.register_buffer(f"layer_{i}", torch.zeros(classes, count, size))
+        kinds = dtypes or [torch.get_default_dtype()] * len(embedding_sizes)
+        for i, (size, kind) in enumerate(zip(embedding_sizes, kinds, strict=True)):
+            self.register_buffer(f"layer_{i}", torch.zeros(classes, count, size, dtype=kind))
 
     def __iter__(self) -> Iterator[Tensor]:
         return self.buffers()
@@ -178,7 +179,7 @@ def updated_centroids(centroids: Tensor, embedding: Tensor, labels: Tensor, shar
     members = one_hot(labels, len(shares)).T.to(centroids.dtype)  # (C, B)
     counts = members.sum(dim=-1, keepdim=True)
     means = torch.matmul(members / counts.clamp_min(1), embedding)
-    return torch.lerp(centroids, means, shares.unsqueeze(-1) * (counts > 0))
+    return torch.lerp(centroids, means, (shares.unsqueeze(-1) * (counts > 0)).to(centroids.dtype))
 
 
 def reference_scores(embedding: Tensor, references: Tensor, scale: float) -> Tensor:
