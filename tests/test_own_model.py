@@ -555,3 +555,55 @@ def test_every_method_trains_a_network_in_double_precision(name: str, tmp_path: 
     method.save(tmp_path / "method.safetensors")
     other.load(tmp_path / "method.safetensors")
     assert torch.equal(other.votes(data()[0]), method.votes(data()[0]))
+
+
+class Tied(nn.Module):
+    """Two linear maps with the same weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.other.weight = self.one.weight
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.other(self.one(rows).relu())
+
+
+class Counted(nn.Linear):
+    """Has a state that is not a tensor."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": 3}
+
+
+def repeated() -> list[nn.Module]:
+    first, second = dense()
+    return [first, second, second]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "kind"),
+    [
+        (lambda: [*dense(), Tied()], faustnet.FaustRepresentative),
+        (repeated, faustnet.Backprop),
+        (repeated, faustnet.DeepSupervision),
+    ],
+)
+def test_tied_weights_are_saved_and_loaded(
+    blocks: Callable[[], list[nn.Module]], kind: type[faustnet.Method], tmp_path: Path
+) -> None:
+    method, other = trained(made(blocks, kind), epochs=1).method, made(blocks, kind).eval()
+    method.save(tmp_path / "method.safetensors")
+    other.load(tmp_path / "method.safetensors")
+    assert_same_weights(other.state_dict(), method.state_dict())
+    assert load_file(tmp_path / "method.safetensors").keys() == method.state_dict().keys()
+    assert len(list(other.parameters())) == len(list(method.parameters()))  # they are still tied
+    assert torch.equal(other.votes(data()[0]), method.votes(data()[0]))
+
+
+def test_a_state_that_is_not_a_tensor_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    method = trained(made(lambda: [*dense(), Counted(16, 16)]), epochs=1).method
+    said = r"^network\.layers\.2\.body\._extra_state must be a tensor to be saved, got dict: return a tensor from"
+    with pytest.raises(faustnet.FaustnetError, match=said):
+        method.save(tmp_path / "method.safetensors")
+    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """Files of a method's weights."""
 
 import json
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,30 @@ STATE_KEYS = {"method", "classes"}  # of the description in a file of `write_sta
 def write_state(method: "Method", path: str | PathLike[str]) -> None:
     """Write a safetensors file with the state of a method."""
     method.check_ready()
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in method.state_dict().items()}
+    tensors = storable(method.state_dict())
     about = {"method": method.name, "classes": method.classes}
     try:
         write_whole(Path(path), save(tensors, {"faustnet": json.dumps(about)}))
     except OSError as error:
         raise FaustnetError(f"path must be a file that can be written, got {path} ({error.strerror or error}).") from None
+
+
+def storable(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors of a state on the CPU, each with memory of its own, as safetensors files need them: tied weights
+    are copied."""
+    found: dict[str, Tensor] = {}
+    places = set[int]()
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise FaustnetError(
+                f"{name} must be a tensor to be saved, got {type(value).__name__}: return a tensor from get_extra_state, or "
+                "use a buffer."
+            )
+        tensor = value.detach().cpu().contiguous()
+        place = tensor.untyped_storage().data_ptr()
+        found[name] = tensor.clone() if place in places else tensor
+        places.add(place)
+    return found
 
 
 def read_state(method: "Method", path: str | PathLike[str]) -> None:

@@ -11,6 +11,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from faustnet.errors import FaustnetError
+from faustnet.methods.state_file import storable
 
 ABOUT, CHECKSUM = "faustnet", "checksum"  # the only entry of the metadata, whose value is JSON; a key in that JSON
 LARGEST_HEADER = 16 << 20  # bytes of the safetensors header, which describes each tensor
@@ -20,7 +21,7 @@ Tensors = dict[str, Tensor]
 
 def pack(tensors: Tensors, about: dict[str, Any]) -> bytes:
     """Return the contents of a safetensors file, with `about` and a checksum of everything in its header."""
-    tensors = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    tensors = storable(tensors)
     about = about | {CHECKSUM: _checksum(tensors, about)}
     return save(tensors, {ABOUT: json.dumps(about)})  # one entry, because the order of several is random
 
