@@ -222,6 +222,26 @@ def test_a_result_of_another_recipe_is_neither_used_nor_lost(made: Path, faustne
     assert path.read_text() == text
 
 
+def test_all_results_of_another_recipe_are_named_at_once(made: Path, faustnet: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "table1/tuned"
+    text = (made / "table1/tuned/digits-2x24-backprop-0.json").read_text()
+    stale = text.replace('"epochs": 30, "batch_size": 64', '"epochs": 31, "batch_size": 64')
+    folder.mkdir(parents=True)
+    paths = [folder / f"digits-2x24-backprop-{seed}.json" for seed in range(13)]
+    for seed, path in enumerate(paths):
+        own = stale if seed else text
+        path.write_text(own.replace('"seed": 0', f'"seed": {seed}'))
+    words = ("reproduce", "table1", *SMALL, *BOTH, "--seeds", "1", "--out", tmp_path)
+    named = sorted(paths[1:])[:10]
+    assert faustnet(*words).sentence == (
+        f"faustnet: {', '.join(map(str, named))} and 2 others were made with other settings than the recipes have now: move "
+        "or delete them, or choose another --out."
+    )
+    for path in paths[3:]:
+        path.unlink()
+    assert f"{paths[1]} and {paths[2]} were made with other settings" in faustnet(*words).sentence
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -23,6 +23,7 @@ KEPT = (
     "schedule", "epochs", "train_seconds", "parameters", "trunk_parameters",
 )  # fmt: skip
 DIGITS = 6  # significant digits of a stored number
+NAMED = 10  # stale results in a message
 
 Cells = list[dict[str, Any]]
 
@@ -68,8 +69,9 @@ class ResultTable:
         return tuple(cell[key] for key in self.keys)
 
     def read(self, out: Path) -> list[dict[str, Any]]:
-        """Return all results in the folder. Files that were renamed are ignored."""
-        found = []
+        """Return all results in the folder. Files that were renamed are ignored. An error names all results that were made
+        with other settings."""
+        found, stale = [], {}
         for path in sorted(out.glob(self.pattern)):
             result = read_result(path)
             try:
@@ -79,8 +81,10 @@ class ResultTable:
                     f"{path} is not a result of 'faustnet reproduce {self.name}' ({error}): move or delete it."
                 ) from None
             if job.file(out) == path:
-                _check_recipe(path, result, job)
                 found.append(result)
+                if what := _other_setting(result, job):
+                    stale[path] = what
+        _refuse(stale)
         return found
 
     def write(self, out: Path) -> Cells:
@@ -148,14 +152,28 @@ def is_done(job: Job, out: Path) -> bool:
     path = job.file(out)
     if not path.exists():
         return False
-    _check_recipe(path, read_result(path), job)
+    if what := _other_setting(read_result(path), job):
+        _refuse({path: what})
     return True
 
 
-def _check_recipe(path: Path, result: dict[str, Any], job: Job) -> None:
-    for key, (before, now) in differences(recipe_from(result["recipe"]), job.recipe).items():
+def _other_setting(result: dict[str, Any], job: Job) -> str:
+    """Return the first setting in which the recipe of a result differs from that of its job, or nothing."""
+    found = differences(recipe_from(result["recipe"]), job.recipe)
+    return next((f"{key} = {before!r} instead of {now!r}" for key, (before, now) in found.items()), "")
+
+
+def _refuse(stale: dict[Path, str]) -> None:
+    """Raise an error about results of other recipes, with a setting of each. It names the first ones."""
+    if len(stale) == 1:
+        ((path, what),) = stale.items()
+        raise FaustnetError(f"{path} was made with {what}: move or delete it, or choose another --out.")
+    if stale:
+        names = list(map(str, stale))
+        *most, last = names if len(names) <= NAMED else [*names[:NAMED], f"{len(names) - NAMED} others"]
         raise FaustnetError(
-            f"{path} was made with {key} = {before!r} instead of {now!r}: move or delete it, or choose another --out."
+            f"{', '.join(most)} and {last} were made with other settings than the recipes have now: move or delete them, or "
+            "choose another --out."
         )
 
 
