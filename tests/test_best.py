@@ -75,6 +75,12 @@ def test_a_difference_has_an_interval_and_a_mark_where_it_may_be_zero(mean: floa
     assert difference({"mean": mean, "std": std, "seeds": 5}, twin) == said
 
 
+@pytest.mark.parametrize(("mean", "said"), [(70.0, "+2.00"), (68.0, "+0.00")])
+def test_a_difference_between_runs_that_do_not_differ_has_no_interval(mean: float, said: str) -> None:
+    same = {"mean": 68.0, "std": 0.0, "seeds": 3}
+    assert difference({**same, "mean": mean}, same) == said
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("where", ["faustnet.training.loop.evaluate", "faustnet.reproduce.worker.write_result"])
 def test_a_request_to_end_is_heard_however_late_in_a_run_it_comes(

@@ -152,11 +152,22 @@ def _row(cell: dict[str, Any], twins: list[dict[str, Any] | None]) -> list[str]:
 
 
 def difference(cell: dict[str, Any], twin: dict[str, Any]) -> str:
-    """Return the difference of two means with its 95 % interval. An interval that includes zero has a ○."""
-    found = cell["mean"] - twin["mean"]
+    """Return the difference of two means with its 95 % interval, if there is one. An interval that includes zero has a ○."""
+    return with_interval(cell["mean"] - twin["mean"], interval_of(cell, twin))
+
+
+def interval_of(cell: dict[str, Any], twin: dict[str, Any]) -> float | None:
+    """Return half the length of the 95 % interval of the difference of two means. It is None if a group has a single run,
+    or if the runs of both groups do not differ."""
     if cell["std"] is None or twin["std"] is None:
+        return None
+    return welch_half((cell["std"] ** 2, cell["seeds"]), (twin["std"] ** 2, twin["seeds"]))
+
+
+def with_interval(found: float, half: float | None) -> str:
+    """Return a difference with half the length of its interval. An interval that includes zero has a ○."""
+    if half is None:
         return signed(found)
-    half = welch_half((cell["std"] ** 2, cell["seeds"]), (twin["std"] ** 2, twin["seeds"])) or 0.0
     return f"{signed(found)} ± {half:.2f}{' ○' if abs(found) <= half else ''}"
 
 
