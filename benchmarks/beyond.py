@@ -56,7 +56,8 @@ faustnet reproduce ablation --base {base} --epochs {epochs} --out results --jobs
 ```
 
 The recipe best/{base} is trained for {epochs} epochs, with one setting changed at a time. The table shows accuracies on
-validation images, {seeds}. `results/ablation/` has one file per run. All other settings stay the same: for example,
+validation images, {seeds}. ± after a difference is its 95 % interval (Welch's t); ○ marks an interval that includes zero.
+`results/ablation/` has one file per run. All other settings stay the same: for example,
 AdamW uses the learning rate that was chosen for Muon. Regularisation that slows down learning, such as MixUp and
 dropout, may help more in a longer training.
 

@@ -6,7 +6,7 @@ from faustnet.report.paper import dataset_title
 from faustnet.report.table1 import over_seeds
 from faustnet.report.tables import markdown
 from faustnet.reproduce.growth import BATCH, EXEMPLARS, RATE, STEPS, VARIANTS
-from faustnet.reproduce.incremental import SHARES, shown
+from faustnet.reproduce.incremental import SHARES, difference, shown
 from faustnet.reproduce.results import grouped
 
 SECTION = """## Classes that come over time
@@ -22,7 +22,7 @@ all classes so far:
 
 - *{added}*: the mean embedding of the training images of a new class becomes its reference, as with `add-classes`. Nothing
   is trained.
-- *{means}*: the same for the first classes too, in place of their learned references. Nothing is trained.
+- *{means}*: the same for the first classes too, in place of the references from the training. Nothing is trained.
 - *{tuned}*: each time that classes are added, the heads of all layers are trained on {steps} batches of {batch} images,
   each by the loss of its own layer. Of every class so far, {exemplars} images are kept for this. The optimiser is AdamW with
   learning rate {rate:g}; these settings were chosen on the digits data set. The other weights stay as they are.
@@ -31,8 +31,9 @@ all classes so far:
 ![Accuracy by the number of classes so far](../results/figures/incremental.svg)
 
 Accuracy in % of the test images of all classes so far, of the first {first} classes, and of all classes that were added
-since; mean over {over}. ± is the 95 % interval of the mean over the seeds. `results/incremental/` has one file per
-run, and `results/incremental.json` has every step.
+since; mean over {over}. ± is the 95 % interval of the mean over the seeds. The last column is the accuracy of all classes
+so far minus that of *{backprop}*, with its 95 % interval (Welch's t); ○ marks an interval that includes zero.
+`results/incremental/` has one file per run, and `results/incremental.json` has every step.
 
 {tables}
 
@@ -68,8 +69,8 @@ def _of_one(about: dict[str, Any], cells: list[dict[str, Any]]) -> str:
 
 def _table(cells: list[dict[str, Any]], counts: list[int]) -> str:
     rows = [
-        [VARIANTS[cell["variant"]], str(cell["classes"]), *(shown(cell[share]) for share in SHARES)]
+        [VARIANTS[cell["variant"]], str(cell["classes"]), *(shown(cell[share]) for share in SHARES), difference(cell)]
         for cell in cells
         if cell["classes"] in counts
     ]
-    return markdown(["", "classes so far", "all", "first classes", "added classes"], rows)
+    return markdown(["", "classes so far", "all", "first classes", "added classes", "difference to backprop"], rows)

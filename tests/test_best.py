@@ -265,6 +265,23 @@ def test_the_scale_goes_with_the_length(source: ImageSource) -> None:
     assert with_change(unit, dict(CHANGES)["embeddings of free length"]).options["scale"] == pytest.approx(0.03)
 
 
+def test_the_difference_of_a_change_has_an_interval() -> None:
+    found = [
+        {"base": "digits/mlp", "base_epochs": 6, "change": change, "validation_accuracy": mean + spread}
+        for change, mean in ((UNCHANGED, 0.7), ("no MixUp", 0.69))
+        for spread in (-0.001, 0.0, 0.001)
+    ]
+    whole, other = summary(found)
+    assert (whole["difference"], whole["difference_interval"]) == (0.0, None)
+    half = 2.776 * 0.1 * (2 / 3) ** 0.5  # t(4) of 95 %
+    assert (other["difference"], other["difference_interval"]) == (-1.0, pytest.approx(half, abs=1e-3))
+    assert ablation.rows([whole, other]) == [
+        [UNCHANGED, "70.00 ± 0.10", "+0.00"],
+        ["no MixUp", "69.00 ± 0.10", "−1.00 ± 0.23"],
+    ]
+    assert [cell["difference_interval"] for cell in summary(found[2:4])] == [None, None], "one run each"
+
+
 def test_ablation_measures_validation_images(faustnet: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = (UNCHANGED, "embeddings of unit length", "no MixUp", "half the epochs")
     monkeypatch.setattr(ablation, "CHANGES", tuple((words, changes) for words, changes in CHANGES if words in few))

@@ -9,9 +9,9 @@ from typing import Any
 from faustnet.errors import require
 from faustnet.methods import Faust, method_named
 from faustnet.nn.layers import PROTOTYPE_SIZE
-from faustnet.report.table1 import ours, signed
+from faustnet.report.table1 import ours
 from faustnet.report.tables import markdown
-from faustnet.reproduce.best import BestJob, best_names
+from faustnet.reproduce.best import BestJob, best_names, interval_of, with_interval
 from faustnet.reproduce.jobs import Job, check_known, check_seeds, on_validation
 from faustnet.reproduce.results import Cells, ResultTable, grouped, percent
 from faustnet.runs.recipes import Recipe, changed, differences, dotted
@@ -143,18 +143,24 @@ def ablation_jobs(base: str, seeds: int, epochs: int | None = None) -> list[Abla
 
 
 def summary(results: list[dict[str, Any]]) -> Cells:
-    """Return one cell per base, epochs and change: validation accuracy in %, and the difference to the unchanged base."""
+    """Return one cell per base, epochs and change: validation accuracy in %, and the difference to the unchanged base, with
+    half the length of its 95 % interval."""
     cells = []
     exact = {}  # means that are not rounded
     for about, found in grouped(results, "base", "base_epochs", "change"):
         base, epochs, change = about.values()
         exact[base, epochs, change] = statistics.fmean(100 * result["validation_accuracy"] for result in found)
         accuracy = percent(found, "validation_accuracy")
-        cells.append({"base": base, "epochs": epochs, "change": change, **accuracy, "difference": None, "seeds": len(found)})
+        nothing = {"difference": None, "difference_interval": None}
+        cells.append({"base": base, "epochs": epochs, "change": change, **accuracy, **nothing, "seeds": len(found)})
+    unchanged = {(cell["base"], cell["epochs"]): cell for cell in cells if cell["change"] == UNCHANGED}
     for cell in cells:
-        whole = exact.get((cell["base"], cell["epochs"], UNCHANGED))
+        base, epochs, change = (cell[key] for key in ("base", "epochs", "change"))
+        whole = unchanged.get((base, epochs))
         if whole is not None:
-            cell["difference"] = round(exact[cell["base"], cell["epochs"], cell["change"]] - whole, 3)
+            cell["difference"] = round(exact[base, epochs, change] - exact[base, epochs, UNCHANGED], 3)
+            half = None if cell is whole else interval_of(cell, whole)
+            cell["difference_interval"] = half if half is None else round(half, 3)
     order = list(dict(CHANGES))
     return sorted(cells, key=lambda cell: (cell["base"], cell["epochs"], order.index(cell["change"])))
 
@@ -162,7 +168,12 @@ def summary(results: list[dict[str, Any]]) -> Cells:
 def rows(cells: Cells) -> list[list[str]]:
     """Return one row per change of a base recipe, and one for the unchanged base."""
     return [
-        [cell["change"], ours(cell), "–" if cell["difference"] is None else signed(cell["difference"])] for cell in cells
+        [
+            cell["change"],
+            ours(cell),
+            "–" if cell["difference"] is None else with_interval(cell["difference"], cell.get("difference_interval")),
+        ]
+        for cell in cells
     ]
 
 

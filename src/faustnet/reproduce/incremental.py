@@ -12,7 +12,7 @@ from faustnet.methods.backprop import Backprop
 from faustnet.report.comparison import t_half
 from faustnet.report.figures import drawing, save
 from faustnet.report.incremental import draw_incremental
-from faustnet.reproduce.best import FAMILY, SomeClassesJob, best_names, original
+from faustnet.reproduce.best import FAMILY, SomeClassesJob, best_names, interval_of, original, with_interval
 from faustnet.reproduce.dispatch import reproduce
 from faustnet.reproduce.growth import VARIANTS, backprop_steps, faust_steps
 from faustnet.reproduce.jobs import Load, check_known, check_seeds
@@ -72,12 +72,19 @@ def draw_steps(jobs: Sequence[IncrementalJob], out: Path, workers: Workers) -> l
 
 
 def summary(results: list[dict[str, Any]]) -> Cells:
-    """Return one cell per variant and number of classes: test accuracies in %, means with 95 % intervals over the seeds."""
+    """Return one cell per variant and number of classes: test accuracies in %, means with 95 % intervals over the seeds. The
+    cells of FAUST also have the differences to backprop, with their intervals."""
     points = [{**result, **point, "of": original(result["name"])} for result in results for point in result["steps"]]
     found = [
         {**about, "seeds": len(mine), **{share: _interval([one[share] for one in mine]) for share in SHARES}}
         for about, mine in grouped(points, *POINT)
     ]
+    others = ("of", "first", "step", "classes")
+    twins = {tuple(cell[key] for key in others): cell for cell in found if cell["variant"] == "backprop"}
+    for cell in found:
+        twin = twins.get(tuple(cell[key] for key in others))
+        if twin is not None and twin is not cell:
+            cell["difference"] = {share: _difference(cell, twin, share) for share in SHARES}
     order = list(VARIANTS)
     return sorted(found, key=lambda cell: (*TABLE.key(cell), order.index(cell["variant"]), cell["classes"]))
 
@@ -93,12 +100,32 @@ def _interval(shares: list[float | None]) -> dict[str, float | None] | None:
     return {**found, "interval": None if half is None else round(half, 3)}
 
 
+def _difference(cell: dict[str, Any], twin: dict[str, Any], share: str) -> dict[str, float | None] | None:
+    """Return the difference of two means, and half the length of its 95 % interval; None if there are no such images."""
+    mine, its = cell[share], twin[share]
+    if mine is None or its is None:
+        return None
+    half = interval_of({**mine, "seeds": cell["seeds"]}, {**its, "seeds": twin["seeds"]})
+    return {"mean": round(mine["mean"] - its["mean"], 3), "interval": None if half is None else round(half, 3)}
+
+
 def rows(cells: Cells) -> list[list[str]]:
     """Return one row per variant and number of classes."""
     return [
-        [f"{cell['of']}, {VARIANTS[cell['variant']]}", str(cell["classes"]), *(shown(cell[share]) for share in SHARES)]
+        [
+            f"{cell['of']}, {VARIANTS[cell['variant']]}",
+            str(cell["classes"]),
+            *(shown(cell[share]) for share in SHARES),
+            difference(cell),
+        ]
         for cell in cells
     ]
+
+
+def difference(cell: dict[str, Any]) -> str:
+    """Return the difference to backprop among all classes so far, with its 95 % interval."""
+    found = cell.get("difference", {}).get("all")
+    return "–" if found is None else with_interval(found["mean"], found["interval"])
 
 
 def shown(share: dict[str, float | None] | None) -> str:
@@ -107,5 +134,5 @@ def shown(share: dict[str, float | None] | None) -> str:
     return f"{share['mean']:.2f}" + ("" if share["interval"] is None else f" ± {share['interval']:.2f}")
 
 
-COLUMNS = ("recipe, variant", "classes", "all classes", "first classes", "added classes")
+COLUMNS = ("recipe, variant", "classes", "all classes", "first classes", "added classes", "difference to backprop")
 TABLE = ResultTable(IncrementalJob, summary, ("of", "first", "step"), COLUMNS, rows)
