@@ -248,8 +248,9 @@ def _reading(voters: str, differences: dict[int, str]) -> str:
     for sign, verb in (("+", "higher"), ("−", "lower")):
         counts = [str(count) for count, text in known.items() if text.startswith(sign) and not text.endswith("○")]
         said += [f"{verb} with {' or '.join(counts)}"] if counts else []
-    found = " and ".join(said) or "neither higher nor lower with any number of"
-    return f"The accuracy of {voters} is {found} layers of groups."
+    if not said:
+        return f"There is no clear difference in the accuracy of {voters} with any number of layers of groups."
+    return f"The accuracy of {voters} is {' and '.join(said)} layers of groups."
 
 
 def main() -> None:

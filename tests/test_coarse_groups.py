@@ -168,6 +168,8 @@ def test_the_section_says_what_the_intervals_allow() -> None:
     assert "| first 1 | 72.10 ± 0.14 | 69.10 ± 0.14 | +3.00 ± 0.61 | 70.17 ± 0.11 |" in text
     assert "The accuracy of the later layers is higher with 1 and lower with 2 layers of groups." in text
     assert "The accuracy of all layers is lower with 2 layers of groups." in text
+    near = coarse_groups.section(none + rows(1, (0.700, 0.690, 0.66), (0.7025, 0.692, 0.66)))
+    assert "There is no clear difference in the accuracy of all layers with any number of layers of groups." in near
     assert "over 2 seeds" in text
     assert "For all layers, there are too few runs for an interval." in coarse_groups.section(none[:1] + one[:1])
     assert "| first 1 | 72.10 ± 0.14 | – | – | 70.17 ± 0.11 | – |" in coarse_groups.section(one), "nothing to compare with"
