@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import class_counts
 import stronger
 from faustnet.report.paper import dataset_title
 from faustnet.report.table1 import ours, over_seeds, signed
@@ -121,9 +122,11 @@ def sections(folder: Path) -> Iterator[str]:
             "## Choice of references\n\nRandom images, images chosen by k-means, learned vectors, and their number: "
             "[docs/representatives.md](docs/representatives.md)."
         )
-    if _read(folder / "class-counts.json") or _read(folder / "coarse-groups.json"):
+    counts = class_counts.counts_of(_read(folder / "class-counts.json"))
+    if counts or _read(folder / "coarse-groups.json"):
+        some = f"{counts[0]} to {counts[-1]} classes" if len(counts) > 1 else "some of the classes of a data set"
         yield (
-            "## Number of classes\n\nFAUST and its twins on 10 to 100 classes, and groups of classes as targets of the "
+            f"## Number of classes\n\nFAUST and its twins on {some}, and groups of classes as targets of the "
             "early layers: [docs/class-counts.md](docs/class-counts.md)."
         )
     if _read(folder / "new-classes.json"):

@@ -22,7 +22,7 @@ and a gradient through all layers.
 
 <!-- not run: takes long -->
 ```sh
-faustnet reproduce class-counts --base cifar100/cnn --counts 10,20,50,100 --out results --jobs 3
+{commands}
 ```
 
 A seed draws the classes, and all three arms of a seed have the same ones. The classes of a smaller number are among those of
@@ -48,7 +48,23 @@ def page(folder: Path) -> str:
     """Return the page."""
     cells, rows = (_read(folder / name) for name in ("class-counts.json", "coarse-groups.json"))
     groups = coarse_groups.section(rows) or f"{coarse_groups.HEADING}\n\n{NOTHING}"
-    return PAGE.format(counts=_counts(cells, folder) if cells else NOTHING, groups=groups)
+    counts = _counts(cells, folder) if cells else NOTHING
+    return PAGE.format(commands="\n".join(_commands(cells)), counts=counts, groups=groups)
+
+
+def _commands(cells: list[dict[str, Any]]) -> list[str]:
+    """Return the commands that make these cells, or the command that makes the first ones."""
+    options = [
+        f"--base {about['of']} --counts {','.join(map(str, counts_of(mine)))} --seeds {max(one['seeds'] for one in mine)}"
+        for about, mine in grouped(cells, "of")
+    ]
+    first = "--base cifar100/cnn --counts 10,20,50,100"
+    return [f"faustnet reproduce class-counts {words} --out results --jobs 3" for words in options or [first]]
+
+
+def counts_of(cells: list[dict[str, Any]]) -> list[int]:
+    """Return the numbers of classes of these cells."""
+    return sorted({cell["count"] for cell in cells})
 
 
 def _counts(cells: list[dict[str, Any]], folder: Path) -> str:
@@ -68,7 +84,7 @@ def in_words(cells: list[dict[str, Any]]) -> str:
             few, many = (difference(found[count, LOCAL], found[count, twin]) for count in (counts[0], counts[-1]))
             name = twin.replace("-", " ")
             said.append(f"to {name} is {few} with {counts[0]} classes and {many} with {counts[-1]}")
-    return f"- **{cells[0]['of']}**: the difference {'; '.join(said)}." if said else ""
+    return f"- **{cells[0]['of']}**: the difference {'; that '.join(said)}." if said else ""
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

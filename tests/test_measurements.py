@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import beyond
 import class_counts
 import measurements
 from faustnet.runs.recipes import read_recipe
@@ -104,6 +105,7 @@ def cell(count: int, role: str, mean: float, seeds: int = 3) -> dict[str, object
 
 def test_the_page_of_class_counts_is_made_of_what_there_is(tmp_path: Path) -> None:
     assert class_counts.page(tmp_path).count("There are no results yet.") == 2
+    assert "\nfaustnet reproduce class-counts --base cifar100/cnn --counts 10,20,50,100 --out" in class_counts.page(tmp_path)
     few = [cell(10, "local", 90.0), cell(10, "backprop", 91.0, seeds=1)]
     (tmp_path / "class-counts.json").write_text(json.dumps(few))
     page = class_counts.page(tmp_path)
@@ -119,3 +121,10 @@ def test_the_page_of_class_counts_is_made_of_what_there_is(tmp_path: Path) -> No
     assert "](../results/figures/class-counts.svg)" in page
     assert "- **cifar100/cnn**: the difference to backprop is −1.00 with 10 classes and +2.00 ± 0.45 with 100." in page
     assert "−0.10 ± 0.45 ○ | 3 / 3 / 3 |" in page
+    assert "\nfaustnet reproduce class-counts --base cifar100/cnn --counts 10,100 --seeds 3 --out results --jobs 3\n" in page
+    assert "FAUST and its twins on 10 to 100 classes" in "".join(beyond.sections(tmp_path))
+    more += [cell(50, role, 80.0) for role in ("local", "deep-supervision")]
+    (tmp_path / "class-counts.json").write_text(json.dumps([one for one in more if one["count"] in (50, 100)]))
+    assert "on 50 to 100 classes" in "".join(beyond.sections(tmp_path))
+    (tmp_path / "class-counts.json").write_text(json.dumps(more))
+    assert "with 100; that to deep supervision is +0.00 ± 0.45 ○ with 50 classes and" in class_counts.page(tmp_path)
