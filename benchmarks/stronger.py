@@ -6,8 +6,8 @@ from typing import Any
 import twins
 from faustnet.report.table1 import over_seeds
 from faustnet.report.tables import markdown
-from faustnet.reproduce.best import LOCAL, best_names, in_order
 from faustnet.reproduce.best import TABLE as BEST
+from faustnet.reproduce.best import best_names, in_order
 from faustnet.runs.recipes import choice_of_recipe, recipe_from, shipped_recipe
 from paragraphs import filled
 from trials import EQUAL
@@ -21,13 +21,13 @@ SECTION = """## Stronger recipes
 ```
 
 The table compares the strongest recipes that we found with their twins: the same network, data, optimiser and number of
-epochs, trained by backprop with one loss at the output, or with the same losses on every layer and the gradient through
-all layers (deep supervision). ± after a difference is its 95 % interval (Welch's t); ○ marks an interval that includes
-zero, where neither side is better. Most recipes average over an image and its mirror image (two forward passes), as do
-their twins. All recipes train FAUST, except two that train CwC and the Trifecta; these two have no twin. *trials* are those
-of the recipe and of its twins, in the order of the columns. With *learning-rate*, only the learning rate of the twins was
-tuned; with *equal*, all arms had the same search space and the same number of trials. *trunk parameters* excludes heads and
-projections.{seeds_column}
+epochs except for what was tuned, trained by backprop with one loss at the output, or with the same losses on every layer
+and the gradient through all layers (deep supervision). ± after a difference is its 95 % interval (Welch's t); ○ marks an
+interval that includes zero, where neither side is better. Most recipes average over an image and its mirror image (two
+forward passes), as do their twins. All recipes train FAUST, except two that train CwC and the Trifecta; these two have no
+twin. *trials* are those of the recipe and of its twins, in the order of the columns. With *learning-rate*, only the learning
+rate was tuned for the twins; with *equal*, all arms had the same search space and the same number of trials.{differ}
+*trunk parameters* excludes heads and projections.{seeds_column}
 
 {table}
 
@@ -39,12 +39,14 @@ blocks of width 256 and 20 epochs, FAUST reached 81.9 % of the validation images
 (`results/transformer-earlier.json`). The present heads arrange the tokens as feature maps and apply two
 convolutions.{chosen}"""
 SEEDS_COLUMN = " *seeds* are those of the recipe and of its twins, where they differ."
-FAVOURS = "**Where only the learning rate of the twins was tuned, the comparison favours FAUST.**"
+DIFFER = "The arms of an *equal* recipe have the best settings of their own trials: {settings} differ."
+FAVOURS = "**Where only the learning rate was tuned for the twins, the comparison favours FAUST.**"
 REGULARISATION = "Their regularisation was chosen for FAUST."
 TRANSFORMERS = (
     "The transformers and their twins had the same number of trials, with the same optimisers, learning rates and dropout."
 )
-SEARCH = "the same search space (learning rate, weight decay, dropout, label smoothing, MixUp, cutout)"
+SETTINGS = "learning rate, weight decay, dropout, label smoothing, MixUp and cutout"
+SEARCH = f"the same search space ({SETTINGS.replace(' and', ',')})"
 TEXTS = "The trials on texts were measured by a script with the same settings and copied into the file by hand."
 CHOSEN = """
 
@@ -56,8 +58,8 @@ one seed, and in brackets the number of trials that were measured. A recipe is c
 images, once all of them are there."""
 AT_THE_EDGE = """
 
-For these recipes, the best learning rate was the lowest or the highest that was tried, so a better one may exist outside
-the tried range: {names}."""
+For these recipes and twins, the best learning rate was the lowest, the highest or the only one that was tried, so a better
+one may exist outside the tried range: {names}."""
 NOTES = {  # by recipe: decisions made after test results were known, and other limitations
     "cifar10/mlp-mixup": """The recipe cifar10/mlp was added after test results were known. At first, cifar10/mlp-mixup had
 this name. Test results showed that backprop gains more from MixUp than FAUST does, so the best trial without MixUp
@@ -76,6 +78,9 @@ def section(cells: Cells, trials: Trials) -> str:
     return SECTION.format(
         commands="\n".join(commands(cells)),
         seeds_column="" if twins.same_seeds(cells) else SEEDS_COLUMN,
+        differ=f" {DIFFER.format(settings=SETTINGS)}"
+        if any(map(twins.tuned_equally, twins.arms_of(cells).values()))
+        else "",
         table=table(cells),
         seeds=over_seeds(cells),
         favours=favours(cells, trials),
@@ -134,8 +139,7 @@ def how_chosen(cells: Cells, trials: Trials) -> Iterator[str]:
     names, studies = {cell["name"] for cell in cells}, twins.studies_of(trials)
     if counts := ", ".join(f"{study} {len(mine)}" for study, mine in studies.items() if study in names):
         yield CHOSEN.format(counts=counts)
-    tuned = [cell for cell in in_order(cells) if cell["tuning"] == EQUAL or cell["role"] != LOCAL]
-    if edges := [cell["name"] for cell in tuned if twins.at_the_edge(twins.compared(cell, studies))]:
+    if edges := [cell["name"] for cell in in_order(cells) if twins.at_the_edge(twins.compared(cell, studies))]:
         yield AT_THE_EDGE.format(names=", ".join(edges))
     if equal := twins.equal_trials(trials):
         yield f"\n\n{filled([EQUALLY.format(search=SEARCH)])}\n\n{equal}"

@@ -16,7 +16,8 @@ from twins import Cells, Trials
 
 COLUMNS = ("recipe", "FAUST", "backprop", "difference", "deep supervision", "difference")  # the first ones of BEST
 INTRO = """**Stronger recipes**: several references per class, Muon, data augmentation, convolutions. The twins of a recipe
-have the same network, data, optimiser and number of epochs. *Backprop* has one loss at the output."""
+have the same network, data, optimiser and number of epochs, except for what was tuned. *Backprop* has one loss at the
+output."""
 DEEP = "*Deep supervision* has FAUST's heads and losses on every layer, but its gradient passes through all layers."
 INTERVALS = "± after a difference is its 95 % interval; ○ marks an interval that includes zero, where neither is better."
 SEEDS = """*seeds* is the number of runs that a mean is taken over; if FAUST and its twins differ, there is a number for
@@ -73,10 +74,13 @@ def tuning(cells: Cells, trials: Trials, *, equal: bool) -> list[str]:
     if equal:
         counts = {cell["trials"] for arms in twins.arms_of(cells).values() if twins.tuned_equally(arms) for cell in arms}
         number = " or ".join(map(str, sorted(counts)))
-        said.append(f"With *equal* tuning, FAUST and its twins had {SEARCH} and the same number of trials, {number} each.")
+        said.append(
+            f"With *equal* tuning, FAUST and its twins had {SEARCH} and the same number of trials, {number} each. "
+            "Each has the best settings of its own trials, so these differ."
+        )
     if handicap := stronger.handicap(cells, trials):
         which = "With *learning rate*, the" if equal else "This"
-        said.append(f"**{which} comparison favours FAUST.** Only the learning rate of the twins was tuned. {handicap}")
+        said.append(f"**{which} comparison favours FAUST.** For the twins, only the learning rate was tuned. {handicap}")
     return [filled([text]) for text in said]
 
 

@@ -129,15 +129,20 @@ def test_the_strongest_recipes_stand_beside_their_twins_and_the_records(tmp_path
         cell("mnist/cnn", 99.6, seeds=1),
     ]  # fmt: skip
     (tmp_path / "best.json").write_text(json.dumps(cells))
-    trials = [{"study": "cifar10/mlp", "validation_accuracy": accuracy} for accuracy in (0.6, 0.7, None)]
-    trials.append({"study": "digits/mlp", "validation_accuracy": 0.9})
+    trials: list[dict[str, Any]] = [
+        {"study": study, "base": None, "changes": {"optimiser.learning_rate": rate}, "validation_accuracy": accuracy}
+        for study, rate, accuracy in (
+            ("cifar10/mlp", 1, 0.6), ("cifar10/mlp", 2, 0.7), ("cifar10/mlp", 3, 0.5), ("cifar10/mlp", 4, None),
+            ("digits/mlp", 1, 0.9),
+        )
+    ]  # fmt: skip
     (tmp_path / "best-study.json").write_text(json.dumps(trials))
     past, local = beyond.sections(tmp_path)
     assert "| cifar10/mlp | 70.07 ± 0.10 | 66.00 ± 0.10 | +4.07 ± 0.23 | 2 / 2, learning-rate | 1,234,567 / 1,2" in past
     assert "| cifar10/mlp-plain | 60.00 ± 0.10 | – | – | 2 | 1,234,567 |" in past
     assert past.index("| mnist/cnn") < past.index("| cifar10/mlp |"), "in the paper's order"
     assert "1 to 3 seeds" in past
-    assert past.endswith("Number of trials in the file: cifar10/mlp 2.")
+    assert past.endswith("Number of trials in the file: cifar10/mlp 3.")
     rows = {row.split(" | ")[0]: row for row in local.splitlines() if row.startswith("| ")}
     assert len(rows) == 2 + len(beyond.RECORDS)
     (mlp,) = (row for words, row in rows.items() if "CIFAR-10, MLP" in words)

@@ -41,8 +41,8 @@ ONLY_RATE = arms("mnist/mlp", trials=(7, 3))
 
 
 def trial(study: str, accuracy: float | None, epochs: int = 30, **about: Any) -> dict[str, Any]:
-    return {"study": study, "base": None, "changes": {"dataset": "cifar10", "training.epochs": 60}, "epochs": epochs,
-            "validation_accuracy": accuracy, **about}  # fmt: skip
+    changes = {"dataset": "cifar10", "training.epochs": 60}
+    return {"study": study, "base": None, "changes": changes, "epochs": epochs, "validation_accuracy": accuracy, **about}
 
 
 def equal_trials(name: str) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def test_the_readme_names_no_tuning_and_no_deep_supervision_where_nothing_differ
     assert "| recipe | FAUST | backprop | difference |\n" in text
     assert "| mnist/mlp | 70.00 ± 0.10 | 68.00 ± 0.10 | +2.00 ± 0.23 |\n" in text
     assert "All numbers are means over 3 seeds." in words(text)
-    assert "**This comparison favours FAUST.** Only the learning rate of the twins was tuned." in words(text)
+    assert "**This comparison favours FAUST.** For the twins, only the learning rate was tuned." in words(text)
     assert "chosen for FAUST. Twins with fewer trials than FAUST: 1 of 2." in words(text)
     for absent in ("eep supervision", "qual", "transformer", "*seeds*", "-mixup"):
         assert absent not in text
@@ -182,6 +182,25 @@ def test_the_note_on_mixup_needs_a_recipe_that_was_chosen_without_it(monkeypatch
         monkeypatch.setattr(stronger, "shipped_recipe", lambda name, options=options: {**recipe, "options": options})
         assert (note in words(stronger.section(cells, []))) == shown
     assert choice_of_recipe("cifar10/mlp"), "the note looks it up by this name"
+
+
+def test_the_pages_say_that_equally_tuned_arms_have_other_settings() -> None:
+    every = "learning rate, weight decay, dropout, label smoothing, MixUp and cutout differ."
+    for module, said in ((stronger, every), (stronger_in_short, "the best settings of its own trials, so these differ.")):
+        assert said in words(module.section([*ONLY_RATE, *EQUAL_MLP], []))
+        assert said not in words(module.section(ONLY_RATE, []))
+        assert "number of epochs" in words(module.section(ONLY_RATE, [])).split("except for what was tuned")[0]
+
+
+def test_the_learning_rates_of_faust_can_be_at_the_edge_too() -> None:
+    rates = {"mnist/mlp": (0.1, 0.2, 0.4), "mnist/mlp-backprop": (0.2, 0.1, 0.4)}  # the best one first
+    trials = [
+        trial(study, 0.9 - place / 10, changes={"optimiser.learning_rate": rate})
+        for study, mine in rates.items()
+        for place, rate in enumerate(mine)
+    ]
+    text = words(stronger.section(ONLY_RATE, trials))
+    assert "a better one may exist outside the tried range: mnist/mlp." in text
 
 
 def test_twins_come_after_their_recipe_in_the_order_of_the_columns() -> None:
