@@ -6,6 +6,7 @@ from pathlib import Path
 
 import best
 import killing
+import results
 from faustnet.reproduce.jobs import Table1Job
 from faustnet.reproduce.results import is_done
 from faustnet.reproduce.table1 import TABLE, summary
@@ -16,9 +17,9 @@ ROOT = Path(__file__).parents[1]
 
 def test_the_tables_files_are_those_of_its_runs() -> None:
     """If this fails: faustnet reproduce table1"""
-    results = TABLE.read(ROOT / "results")
-    assert json.loads((ROOT / "results" / "table1.json").read_text()) == summary(results)
-    for run in results:
+    found = TABLE.read(ROOT / "results")
+    assert json.loads((ROOT / "results" / "table1.json").read_text()) == summary(found)
+    for run in found:
         job = Table1Job(run["family"], run["method"], run["dataset"], run["network"], run["seed"])
         assert is_done(job, ROOT / "results"), "the recipe that comes with the package is the one it was made with"
 
@@ -42,6 +43,29 @@ def test_the_best_recipes_are_the_best_trials() -> None:
     for study, (trial, count) in found.items():
         text = (best.RECIPES / "best" / f"{study}.toml").read_text(encoding="utf-8")
         assert text == best.recipe_text(trial, count)
+
+
+def test_the_introduction_has_the_accuracies_of_the_convolutional_recipes() -> None:
+    """If this fails: correct the numbers in README.md."""
+    found = {cell["name"]: cell["mean"] for cell in json.loads((ROOT / "results/best.json").read_text())}
+    small, large = (f"{found[name]:.0f} %" for name in ("cifar10/cnn", "cifar10/cnn-large"))
+    introduction = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split("## ")[0].split())
+    assert f"about {small} on CIFAR-10 with a convolutional network, {large} with a larger one." in introduction
+
+
+def test_the_commands_of_table1_say_how_many_runs_there_are() -> None:
+    families = [run for run in TABLE.read(ROOT / "results") if run["family"] == "tuned"]
+    page = results.pages()[ROOT / "RESULTS.md"]
+    (line,) = (line for line in page.splitlines() if "--recipes tuned --jobs 8" in line)
+    assert line.endswith(results.unfinished(families, "tuned"))
+    assert results.unfinished(families[1:], "tuned").startswith(f"    # {len(families) - 1} of ")
+
+
+def test_the_readme_has_the_number_of_seeds_of_its_table() -> None:
+    about = {"recipe": "tuned", "network": "4x800"}
+    cells = [{**about, "seeds": 5}, {**about, "seeds": 4}, {**about, "network": "3x500", "seeds": 1}]
+    assert "60 epochs, 5 seeds." in results.methods_in_short(cells[:1])
+    assert "60 epochs, 4 to 5 seeds." in results.methods_in_short(cells)
 
 
 def test_every_killed_run_was_continued_without_loss() -> None:
