@@ -13,7 +13,7 @@ from faustnet.system.randomness import unchanged_generators
 
 MOST_IMAGES = 32  # of the batch that the checks use
 MORE_DRAWS = 40  # at most, of other images and random numbers, for parameters that the first images did not reach
-MOST_FURTHER = 256  # images in each of them
+MOST_FURTHER = 64  # images in each of them
 
 
 def check_trainable(method: Method, train: Source, batch_size: int) -> list[float]:
