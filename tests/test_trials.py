@@ -125,6 +125,7 @@ def test_a_file_that_does_not_exist_is_an_error(
     program: ModuleType, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "study.json"
+    monkeypatch.setattr(program, "RECIPES", tmp_path)
     monkeypatch.setattr(sys, "argv", [program.__name__, *words, str(file)])
     with pytest.raises(SystemExit) as end:
         program.main()
