@@ -1,5 +1,5 @@
-"""The strongest recipes, each FAUST recipe next to its twins: the same network, data, optimiser and epochs, trained by
-backprop, and by backprop with a loss in every layer (deep supervision)."""
+"""The strongest recipes, each FAUST recipe next to its twins: the same network, data, optimiser and epochs except
+for what was tuned, trained by backprop, and by backprop with a loss in every layer (deep supervision)."""
 
 import random
 import statistics
