@@ -12,6 +12,7 @@ from faustnet.runs.recipes import (
     Recipe,
     as_table,
     differences,
+    put,
     read_recipe,
     recipe_from,
     set_key,
@@ -309,3 +310,9 @@ def test_an_option_beside_a_shipped_recipe_and_a_recipe_file_are_checked(tmp_pat
     assert stated_table(str(tmp_path / "own.toml"), {}, []) == {"optimiser": {"momentum": 0.5}}
     (tmp_path / "recipe.toml").write_text(write_recipe(recipe_from({"optimiser": {"momentum": 0.5}})))
     assert stated_table(str(tmp_path / "recipe.toml"), {"seed": 3}, []) == {"seed": 3}
+
+
+def test_the_recipe_of_a_run_of_an_earlier_version_may_state_keys_without_effect() -> None:
+    table = read_recipe(Path(__file__).parent / "fixtures/0.1/backprop/recipe.toml")
+    put(table, "network.embedding", 8)
+    assert complete_recipe(table) == recipe_from(table)

@@ -41,8 +41,8 @@ def best(
 ) -> None:
     """Compare the strongest recipes with their twins, trained by backprop or with deep supervision.
 
-    Not in the paper. A twin has the same network, data, optimiser and number of epochs, except for what was tuned. Writes the
-    result of each run to OUT/best, and the table to OUT/best.json and .md. After Ctrl-C the same command continues.
+    Not in the paper. A twin has the same network, data, optimiser and number of epochs, except for what was tuned. Writes
+    the result of each run to OUT/best, and the table to OUT/best.json and .md. After Ctrl-C the same command continues.
     """
     from faustnet.reproduce.best import TABLE, best_jobs
 

@@ -56,8 +56,9 @@ def check_effects(recipe: Recipe, stated: Mapping[str, Any]) -> None:
 
 
 def states_all(table: Mapping[str, Any]) -> bool:
-    """Return whether a table has every key of a recipe, like the recipe of an earlier run, besides options of the method."""
-    return {key for key in dotted(Recipe()) if not key.startswith("options.")} <= flat(table).keys()
+    """Return whether a table has every key about the optimiser and the training. The recipe that a run has written has all of
+    them, also one of version 0.1, which has fewer keys about the data and the network."""
+    return {key for key in dotted(Recipe()) if key.startswith(("optimiser.", "training."))} <= flat(table).keys()
 
 
 def _check_network(recipe: Recipe, names: list[str]) -> None:
