@@ -56,8 +56,8 @@ def check_effects(recipe: Recipe, stated: Mapping[str, Any]) -> None:
 
 
 def states_all(table: Mapping[str, Any]) -> bool:
-    """Return whether a table has every key about the optimiser and the training. The recipe that a run has written has all of
-    them, also one of version 0.1, which has fewer keys about the data and the network."""
+    """Return whether a table has every key about the optimiser and the training, as recipes of runs have. Those
+    of version 0.1 have fewer keys about the data and the network."""
     return {key for key in dotted(Recipe()) if key.startswith(("optimiser.", "training."))} <= flat(table).keys()
 
 
