@@ -48,16 +48,17 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "killing.json"
 PAGE = ROOT / "docs" / "interruptions.md"
 LEAST, KILLS = 2, 4  # lowest and highest number of kills per run
-SMALL = {"network.widths": [64, 48], "network.embedding": 16, "training.batch_size": 64}
+SMALL = {"network.widths": [64, 48], "training.batch_size": 64}
 DIGITS = {"dataset": "digits", "training.epochs": 40, **SMALL}
+FAUST = {**DIGITS, "network.embedding": 16}
 KINDS: dict[str, dict[str, Any]] = {
-    "digits, faust-tuplet, sequential": DIGITS | {
+    "digits, faust-tuplet, sequential": FAUST | {
         "method": "faust-tuplet", "training.schedule": "sequential", "network.dropout": 0.1, "data.crop": 1,
     },
-    "digits, faust-representative, wavefront": DIGITS | {
+    "digits, faust-representative, wavefront": FAUST | {
         "method": "faust-representative", "training.schedule": "wavefront", "network.dropout": 0.2, "data.rotation": 10.0,
     },
-    "digits, faust-representative, greedy": DIGITS | {
+    "digits, faust-representative, greedy": FAUST | {
         "method": "faust-representative", "training.schedule": "greedy", "network.dropout": 0.1, "optimiser.name": "muon",
         "training.epochs": 12,
     },

@@ -51,10 +51,11 @@ Facts = dict[str, Any]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     folder = tmp_path_factory.mktemp("runs")
-    table = {"network": NETWORK, "training": {"epochs": 2, "batch_size": 64}}
+    networks = {"faust-representative": NETWORK, "backprop": {"widths": NETWORK["widths"]}}
+    table = {"training": {"epochs": 2, "batch_size": 64}}
     return [
-        library.train({**table, "method": name}, folder / name, device="cpu")
-        for name in ("faust-representative", "backprop")
+        library.train({**table, "method": name, "network": network}, folder / name, device="cpu")
+        for name, network in networks.items()
     ]
 
 

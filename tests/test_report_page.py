@@ -27,10 +27,11 @@ Facts = dict[str, Any]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     folder = tmp_path_factory.mktemp("runs")
-    table = {"network": {"widths": [32, 24], "embedding": 16}, "training": {"epochs": 2, "batch_size": 64}}
+    networks = {"faust-representative": {"widths": [32, 24], "embedding": 16}, "backprop": {"widths": [32, 24]}}
+    table = {"training": {"epochs": 2, "batch_size": 64}}
     return [
-        library.train({**table, "method": name}, folder / name, device="cpu")
-        for name in ("faust-representative", "backprop")
+        library.train({**table, "method": name, "network": network}, folder / name, device="cpu")
+        for name, network in networks.items()
     ]
 
 
