@@ -328,8 +328,10 @@ def test_which_images_are_channels_last(shape: tuple[int, ...], channels: int) -
 
 def test_blocks_that_were_trained_before_are_refused() -> None:
     """Otherwise the second fold of a cross-validation would begin with what the first one has learned."""
-    blocks = [nn.Sequential(nn.Linear(64, 8), nn.ReLU())]
-    x, y = load_digits(return_X_y=True)
-    FaustClassifier(network=lambda example: blocks, epochs=1).fit(x[:200], y[:200])
+    fixed = nn.Sequential(nn.Linear(64, 64).requires_grad_(False), nn.ReLU())
+    blocks = [nn.Sequential(fixed, nn.Linear(64, 8))]
+    FaustClassifier(network=lambda example: blocks, epochs=1).fit(TRAIN_X[:200], TRAIN_Y[:200])
     with pytest.raises(ValueError, match="network must return new blocks in each call"):
-        FaustClassifier(network=lambda example: nn.Sequential(*blocks), epochs=1).fit(x[:200], y[:200])
+        FaustClassifier(network=lambda example: nn.Sequential(*blocks), epochs=1).fit(TRAIN_X[:200], TRAIN_Y[:200])
+    new = lambda example: [nn.Sequential(fixed, nn.Linear(64, 8))]  # noqa: E731
+    FaustClassifier(network=new, epochs=1).fit(TRAIN_X[:200], TRAIN_Y[:200])

@@ -15,7 +15,7 @@ from faustnet.nn.network import Network
 from faustnet.system.randomness import seeded
 
 MakeNetwork = Callable[[Tensor], Any]
-RETURNED: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # the modules that functions of the user have returned
+RETURNED: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # what can learn in the blocks that functions returned
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,14 @@ class OwnMethod:
 
 
 def _check_new(found: Any) -> None:
-    """Refuse modules that were returned before: they may be trained already, for example on another part of the data."""
-    modules = {module for one in (found if isinstance(found, list | tuple) else [found]) if isinstance(one, nn.Module)
-               for module in one.modules()}  # fmt: skip
+    """Refuse modules that were returned before and can learn: they may be trained already, for example on another part of
+    the data."""
+    blocks = [one for one in (found if isinstance(found, list | tuple) else [found]) if isinstance(one, nn.Module)]
+    parts = [part for block in blocks for part in block.modules()]
+    modules = {part for part in parts if part._buffers or any(one.requires_grad for one in part.parameters(recurse=False))}
     require(
         RETURNED.isdisjoint(modules),
-        "network must return new blocks in each call, got some that it has returned before: create them in the function.",
+        "network must return new blocks in each call, got some that it has returned before: create or copy them in the "
+        "function.",
     )
     RETURNED.update(modules)
