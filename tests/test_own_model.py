@@ -531,6 +531,7 @@ def test_blocks_that_not_every_sample_reaches_are_trained(block: type[nn.Module]
         assert "experts" in name or not torch.equal(parameter, before[name]), name
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # by the compiler, once a process
 @pytest.mark.parametrize("kind", [faustnet.FaustRepresentative, faustnet.DeepSupervision, faustnet.Backprop])
 def test_compiled_blocks_learn_what_the_blocks_learn(kind: type[faustnet.Method]) -> None:
     def blocks() -> list[nn.Module]:
