@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from faustnet.errors import FaustnetError
 from faustnet.methods import LocalMethod, Method, Source
-from faustnet.methods.stepping import check_owners
+from faustnet.methods.stepping import check_owners, with_gradients
 from faustnet.system.randomness import unchanged_generators
 
 MOST_IMAGES = 32  # of the batch that the checks use
@@ -27,7 +27,7 @@ def check_trainable(method: Method, train: Source, batch_size: int) -> list[floa
     if isinstance(method, LocalMethod):
         check_owners(method)
     device, count = train.labels.device, len(train.labels)
-    with unchanged_generators(device), torch.enable_grad():
+    with unchanged_generators(device), with_gradients():
         twin = copy.deepcopy(method, {id(train): train}).train()
         for module in twin.modules():
             if isinstance(module, nn.RNNBase):

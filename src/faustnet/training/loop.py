@@ -81,11 +81,10 @@ class TrainingLoop:
         with seeded(seed + 1, self.device):  # the weights were drawn from `seed`
             method.start(train)
             self._generators = generator_states(self.device)
-        with with_gradients():
-            losses = check_trainable(method, train, settings.batch_size)
+        losses = check_trainable(method, train, settings.batch_size)
         self.diagnosis = Diagnosis(method.learners, losses, held_out.labels, method.classes)
         self.schedule.enter(0)
-        self.trained = self._trainable()  # by the schedule
+        self._trained = self._trainable()  # by the schedule
 
     def _trainable(self) -> list[Tensor]:
         return [parameter for parameter in self.method.parameters() if parameter.requires_grad]
@@ -94,7 +93,7 @@ class TrainingLoop:
         """Refuse parameters that were frozen, unfrozen or replaced, because the schedule would not notice it."""
         now = self._trainable()
         require(
-            len(now) == len(self.trained) and all(map(operator.is_, now, self.trained)),
+            len(now) == len(self._trained) and all(map(operator.is_, now, self._trained)),
             "The trainable parameters of the network must stay those that the training began with, but some were frozen, "
             "unfrozen or replaced since: make a new Trainer for the changed network.",
         )

@@ -22,7 +22,8 @@ from faustnet.training.evaluation import Evaluation, evaluate, evaluating
 from faustnet.training.history import Epoch
 from faustnet.training.loop import TrainingLoop
 from faustnet.training.optimisers import AnySettings, OptimiserSettings, optimiser_from
-from faustnet.training.optimisers.own import MakeOptimiser, MakeScheduler
+from faustnet.training.optimisers.own import MakeOptimiser
+from faustnet.training.optimisers.schedulers import MakeScheduler
 from faustnet.training.settings import TrainingSettings
 from faustnet.training.signals import stopped_by_signals
 from faustnet.training.stream import StreamLoop

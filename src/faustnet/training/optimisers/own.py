@@ -1,26 +1,25 @@
-"""Optimisers and learning-rate schedulers of torch, or of the user's own, as functions that make one.
+"""Optimisers of torch, or of the user's own, as functions that make one.
 
 A plain Adam, AdamW or SGD is replaced by the package's own form of it, which computes the same and is faster: it can be
 recorded as a CUDA graph and can update several layers at once. All others are used as they are, step by step, also those
 with hooks or with a replaced `step`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from faustnet.errors import FaustnetError, require
 from faustnet.methods import LocalMethod, Method
 from faustnet.methods.stepping import MakeOptimiser, made_optimiser
 from faustnet.system.customised import is_customised_optimiser
 from faustnet.training.optimisers.base import BETAS, EPSILON, Optimiser
+from faustnet.training.optimisers.schedulers import MakeScheduler, made_scheduler, only_changes_the_rate, step_scheduler
 from faustnet.training.optimisers.settings import OptimiserSettings
 from faustnet.training.optimisers.updates import Updates, trainable
 
-MakeScheduler = Callable[[torch.optim.Optimizer], Any]  # an LRScheduler or a ReduceLROnPlateau
 EVERY = ("epoch", "batch")
 USUAL: dict[type, dict[str, Any]] = {  # settings of torch's optimisers that the package's own form of them has
     torch.optim.Adam: {"betas": BETAS, "eps": EPSILON, "amsgrad": False, "maximize": False, "decoupled_weight_decay": False},
@@ -88,7 +87,7 @@ class OwnUpdates(Updates):
         names = {parameter: name for name, parameter in method.named_parameters()}
         updated = (parameter for group in self.optimiser.param_groups for parameter in group["params"])
         self.parameters = {names[parameter]: parameter for parameter in updated if parameter in names}  # in its order
-        self.scheduler = _made_scheduler(own.make_scheduler, self.optimiser, own.every) if own.make_scheduler else None
+        self.scheduler = made_scheduler(own.make_scheduler, self.optimiser, own.every) if own.make_scheduler else None
         self.every = own.every
         self.used_rate = 0.0  # of the latest step
 
@@ -189,7 +188,7 @@ class KnownOptimiser:
     def restart(self) -> None:
         """Begin again with the first learning rate, for the next layer of the greedy schedule."""
         self.stand_in = self.make([nn.Parameter(torch.zeros(1))])
-        self.scheduler = _made_scheduler(self.make_scheduler, self.stand_in, self.every) if self.make_scheduler else None
+        self.scheduler = made_scheduler(self.make_scheduler, self.stand_in, self.every) if self.make_scheduler else None
         self.epoch_rates: tuple[int, list[float]] | None = None  # of the latest epoch, which may be continued
         self.setting = _setting(self.stand_in)  # that holds now
 
@@ -252,55 +251,12 @@ def optimiser_from(
     made = [made_optimiser(make, unit) for unit in units]
     require(bool(units), "method must have trainable parameters, got none: set requires_grad_(True) for some.")
     known = {_settings_of(optimiser) for optimiser in made}  # before a scheduler replaces `step`
-    if make_scheduler is not None and not _only_changes_the_rate(_made_scheduler(make_scheduler, made[0], every)):
+    if make_scheduler is not None and not only_changes_the_rate(made_scheduler(make_scheduler, made[0], every)):
         return OwnOptimiser(make, make_scheduler, every)
     settings = known.pop() if len(known) == 1 else None
     if settings is None:
         return OwnOptimiser(make, make_scheduler, every)
     return KnownOptimiser(settings, make, make_scheduler, every, made)
-
-
-def _made_scheduler(make: MakeScheduler, optimiser: torch.optim.Optimizer, every: str) -> Any:
-    """Call the user's function, and check what it returns."""
-    try:
-        made = make(optimiser)
-    except TypeError:
-        made = make  # no function of an optimiser alone
-    found = getattr(made, "__name__", type(made).__name__)
-    require(
-        made is not make and callable(getattr(made, "step", None)),
-        f"scheduler must be a function that returns a learning-rate scheduler of an optimiser, got {found}: try lambda "
-        "optimiser: torch.optim.lr_scheduler.StepLR(optimiser, 5).",
-    )
-    require(
-        getattr(made, "optimizer", optimiser) is optimiser,
-        "scheduler must return a new scheduler of the optimiser that it is given, got one of another optimiser: make a new "
-        "one in each call.",
-    )
-    require(
-        every == "epoch" or not isinstance(made, ReduceLROnPlateau),
-        'scheduler_every must be "epoch" for ReduceLROnPlateau, which needs the loss of an epoch, got "batch".',
-    )
-    return made
-
-
-def step_scheduler(scheduler: LRScheduler | ReduceLROnPlateau, loss: float = 0.0) -> None:
-    try:
-        if isinstance(scheduler, ReduceLROnPlateau):
-            scheduler.step(loss)
-        else:
-            scheduler.step()
-    except ValueError as error:
-        raise FaustnetError(
-            f"scheduler refuses to take a step ({error}): make one for at least as many steps as the training has."
-        ) from error
-
-
-def _only_changes_the_rate(scheduler: Any) -> bool:
-    """Whether a scheduler, with those that it consists of, is one of torch's that changes the learning rate alone."""
-    known = type(scheduler).__module__ == "torch.optim.lr_scheduler"
-    parts = getattr(scheduler, "_schedulers", ())
-    return known and not getattr(scheduler, "cycle_momentum", False) and all(map(_only_changes_the_rate, parts))
 
 
 def _setting(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
